@@ -1,0 +1,78 @@
+"""Errors of the arithmetic: each names the field, and says what would have been allowed.
+
+The first argument is a template, so that a page can translate the sentence and still put the
+request's own numbers into it.
+"""
+
+from __future__ import annotations
+
+FieldPath = tuple[str | int, ...]
+
+_LONGEST_SHOWN_VALUE = 60
+
+
+def shown(value: object) -> str:
+    """Return a short form of a rejected value, safe to repeat in a message."""
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 200:
+        return f"an integer of {value.bit_length()} bits"
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN_VALUE else text[: _LONGEST_SHOWN_VALUE - 1] + "…"
+
+
+class DomainError(ValueError):
+    """Base of every refusal; `field` is the path to the offending input."""
+
+    code = "invalid"
+
+    def __init__(self, template: str, *, field: str | FieldPath, **params: object) -> None:
+        self.template = template
+        self.field: FieldPath = (field,) if isinstance(field, str) else tuple(field)
+        self.params = {"field": ".".join(map(str, self.field)), **params}
+        super().__init__(template.format_map(self.params))
+
+    def under(self, *prefix: str | int) -> DomainError:
+        """Return the same error with its field seen from an enclosing object."""
+        self.field = (*prefix, *self.field)
+        return self
+
+
+class OutOfRange(DomainError):
+    """A value of the right type outside its bounds."""
+
+    code = "out_of_range"
+
+
+class WrongType(DomainError):
+    """A value of another type than the field takes (a bool is not an integer here)."""
+
+    code = "wrong_type"
+
+
+class Missing(DomainError):
+    """A field without which the answer would be a guess."""
+
+    code = "missing"
+
+
+class Unknown(DomainError):
+    """A name that is not among those known."""
+
+    code = "unknown"
+
+
+class Unsupported(DomainError):
+    """A well-formed request that has no answer here; the field says which part of it."""
+
+    code = "unsupported"
+
+
+class Conflict(DomainError):
+    """Fields that contradict each other."""
+
+    code = "conflict"
+
+
+class Malformed(DomainError):
+    """Bytes that are not what they claim to be; the template says where reading stopped."""
+
+    code = "malformed"
