@@ -1,0 +1,351 @@
+"""Typed, bounded access to the fields of a config.json, and what its class assumes of absent ones.
+
+Absent and null are two things: an absent field takes the class's default, which is then an
+assumption of the answer; null means what the family says (no window, as many KV heads as heads).
+A number is a JSON integer: no string, no float, no bool passes for one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TypeGuard
+
+from app.domain.checks import checked_int
+from app.domain.errors import Conflict, Missing, OutOfRange, WrongType, shown
+from app.domain.notes import Note
+from app.domain.state import MAX_DIM, MAX_HEADS, MAX_LAYERS
+
+Path_ = tuple[str | int, ...]
+MAX_LIST = MAX_LAYERS
+MAX_INT = 2**40
+
+_DEFAULTS_FILE = Path(__file__).with_name("defaults.json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassDefaults:
+    """What the config class of a model type assumes.
+
+    `values` holds constants, and the rules "=heads" and "=hidden/heads"; `aliases` the class's
+    attribute map (canonical name to the name in the file); `not_null` fields that it refuses as
+    null; `parts` the nested configs it has, with the model type that each takes when none is named.
+    """
+
+    values: Mapping[str, object]
+    aliases: Mapping[str, str]
+    not_null: frozenset[str]
+    parts: Mapping[str, str]
+
+
+_NO_DEFAULTS = ClassDefaults(values={}, aliases={}, not_null=frozenset(), parts={})
+
+
+@cache
+def _default_rows() -> dict[str, ClassDefaults]:
+    rows = json.loads(_DEFAULTS_FILE.read_text(encoding="utf-8"))
+    return {
+        model_type: ClassDefaults(
+            values=row.get("values", {}),
+            aliases=row.get("aliases", {}),
+            not_null=frozenset(row.get("not_null", ())),
+            parts=row.get("parts", {}),
+        )
+        for model_type, row in rows.items()
+    }
+
+
+def class_defaults(model_type: str) -> ClassDefaults:
+    """Return what Transformers 5.24's config class of that type assumes; empty when it has none."""
+    return _default_rows().get(model_type, _NO_DEFAULTS)
+
+
+def is_mapping(value: object) -> TypeGuard[Mapping[str, object]]:
+    """Return whether the value is a nested config."""
+    return isinstance(value, Mapping)
+
+
+@dataclass(slots=True, kw_only=True)
+class Fields:
+    """The fields of one config (or nested config), and all that was assumed while reading them."""
+
+    raw: Mapping[str, object]
+    model_type: str
+    path: Path_ = ()
+    encoder_tokens: int | None = None
+    defaults: Mapping[str, object] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    not_null: frozenset[str] = frozenset()
+    assumptions: list[Note] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    asked: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, raw: Mapping[str, object], model_type: str, **more: object) -> Fields:
+        """Return the fields of a config, with the defaults of its class."""
+        row = class_defaults(model_type)
+        return cls(
+            raw=raw,
+            model_type=model_type,
+            defaults=row.values,
+            aliases=row.aliases,
+            not_null=row.not_null,
+            **more,  # type: ignore[arg-type]
+        )
+
+    # What the file says
+
+    def at(self, name: str, *rest: str | int) -> Path_:
+        """Return the path of a field, for an error."""
+        return (*self.path, name, *rest)
+
+    def key(self, *names: str) -> str | None:
+        """Return which of these spellings the file uses: one with a value, else one that is null.
+
+        Raises:
+            Conflict: when two spellings carry different values.
+
+        """
+        found: str | None = None
+        for name in names:
+            for spelling in (name, self.aliases.get(name)):
+                if spelling is None:
+                    continue
+                self.asked.add(spelling)
+                if spelling not in self.raw or spelling == found:
+                    continue
+                if found is None or self.raw[found] is None:
+                    found = spelling
+                elif self.raw[spelling] is not None and self.raw[spelling] != self.raw[found]:
+                    raise Conflict(
+                        "{field} is {value}, but {other} is {other_value}",
+                        field=self.at(spelling),
+                        value=shown(self.raw[spelling]),
+                        other=found,
+                        other_value=shown(self.raw[found]),
+                    )
+        return found
+
+    def value(self, *names: str) -> object:
+        """Return the value as the file has it, or None when it is absent or null."""
+        key = self.key(*names)
+        return None if key is None else self.raw[key]
+
+    def says(self, *names: str) -> bool:
+        """Return whether the file gives one of these a value."""
+        return self.value(*names) is not None
+
+    def has(self, *names: str) -> bool:
+        """Return whether the file names one of these at all, be it null."""
+        return self.key(*names) is not None
+
+    # What the class assumes
+
+    def default(self, name: str) -> object:
+        """Return the class's constant for an absent field, or None; the use of it is noted."""
+        value = self._constant(name)
+        if value is not None:
+            self.assume_default(name, value)
+        return value
+
+    def _constant(self, name: str) -> object:
+        value = self.defaults.get(name)
+        if value is None and name in self.aliases:
+            value = self.defaults.get(self.aliases[name])
+        return None if isinstance(value, str) and value.startswith("=") else value
+
+    def assume(self, code: str, template: str, **params: object) -> None:
+        """Add an assumption that the answer must carry; the same one is said once."""
+        note = Note(code, template, params)
+        if note not in self.assumptions:
+            self.assumptions.append(note)
+
+    def assume_default(self, name: str, value: object) -> None:
+        """Note that the file does not say, and what the class takes."""
+        self.assume(
+            "class_default",
+            "{field} is not in the file; {model_type} takes {value}",
+            field=".".join(map(str, self.at(name))),
+            model_type=self.model_type,
+            value=shown(value),
+        )
+
+    def note(self, code: str, template: str, **params: object) -> None:
+        """Add a remark that is no assumption."""
+        self.notes.append(Note(code, template, params))
+
+    # Typed values
+
+    def integer_or_none(self, *names: str, low: int = 1, high: int = MAX_INT) -> int | None:
+        """Return the integer, else the class's constant; None when it is null or nobody says.
+
+        Raises:
+            WrongType: for anything but an integer, and for null where the class refuses it.
+            OutOfRange: outside low..high.
+            Conflict: when two spellings disagree.
+
+        """
+        key = self.key(*names)
+        if key is None:
+            value = self.default(names[0])
+            return None if value is None else checked_int(value, self.at(names[0]), low=low, high=high)
+        value = self.raw[key]
+        if value is None:
+            if names[0] in self.not_null:
+                raise WrongType(
+                    "{field} is null, and {model_type} takes an integer",
+                    field=self.at(key),
+                    model_type=self.model_type,
+                )
+            return None
+        return checked_int(value, self.at(key), low=low, high=high)
+
+    def integer(
+        self, *names: str, low: int = 1, high: int = MAX_INT, otherwise: int | None = None
+    ) -> int:
+        """Return the integer, else the class's constant, else `otherwise` as an assumption.
+
+        Raises:
+            Missing: when nobody says; and what `integer_or_none` raises.
+
+        """
+        value = self.integer_or_none(*names, low=low, high=high)
+        if value is not None:
+            return value
+        if otherwise is None:
+            raise self.missing(names[0])
+        self.assume_default(names[0], otherwise)
+        return otherwise
+
+    def missing(self, name: str) -> Missing:
+        """Return the error for a field without which the answer would be a guess."""
+        return Missing(
+            "{field} is missing, and nothing else in the config decides it", field=self.at(name)
+        )
+
+    def layers(self, *names: str) -> int:
+        """Return a number of layers."""
+        return self.integer(*(names or ("num_hidden_layers",)), low=1, high=MAX_LAYERS)
+
+    def heads(self, *names: str) -> int:
+        """Return a number of heads."""
+        return self.integer(*(names or ("num_attention_heads",)), low=1, high=MAX_HEADS)
+
+    def dim(self, *names: str, low: int = 1) -> int:
+        """Return a width."""
+        return self.integer(*names, low=low, high=MAX_DIM)
+
+    def flag(self, *names: str, otherwise: bool = False) -> bool:
+        """Return the boolean, else the class's own (noted where it is true), else `otherwise`."""
+        key = self.key(*names)
+        if key is None:
+            default = self._constant(names[0])
+            if default is None:
+                return otherwise
+            if default is True:
+                self.assume_default(names[0], default)
+            return default is True
+        value = self.raw[key]
+        if value is None:
+            return otherwise
+        if not isinstance(value, bool):
+            raise WrongType(
+                "{field} must be true or false, got {value}",
+                field=self.at(key),
+                value=shown(value),
+            )
+        return value
+
+    def text(self, *names: str) -> str | None:
+        """Return the string, or None when it is absent or null."""
+        key = self.key(*names)
+        value = None if key is None else self.raw[key]
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            raise WrongType(
+                "{field} must be a string, got {value}",
+                field=self.at(key or names[0]),
+                value=shown(value),
+            )
+        return value
+
+    def items(self, *names: str, length: int | None = None) -> list[object] | None:
+        """Return a list of bounded length (of exactly `length` when given), or None."""
+        key = self.key(*names)
+        value = None if key is None else self.raw[key]
+        if key is None or value is None:
+            return None
+        if not isinstance(value, (list, tuple)):
+            raise WrongType(
+                "{field} must be a list, got {value}", field=self.at(key), value=shown(value)
+            )
+        if len(value) > MAX_LIST:
+            raise OutOfRange(
+                "{field} has {count} entries; at most {high} are read",
+                field=self.at(key),
+                count=len(value),
+                high=MAX_LIST,
+            )
+        if length is not None and len(value) != length:
+            raise Conflict(
+                "{field} has {count} entries for {length} layers",
+                field=self.at(key),
+                count=len(value),
+                length=length,
+            )
+        return list(value)
+
+    def integers(
+        self, *names: str, length: int | None = None, low: int = 0, high: int = MAX_INT
+    ) -> list[int] | None:
+        """Return a list of integers, or None when it is absent or null."""
+        values = self.items(*names, length=length)
+        if values is None:
+            return None
+        key = self.key(*names) or names[0]
+        return [
+            checked_int(value, self.at(key, index), low=low, high=high)
+            for index, value in enumerate(values)
+        ]
+
+    def words(self, *names: str, length: int | None = None) -> list[str] | None:
+        """Return a list of strings, or None when it is absent or null."""
+        values = self.items(*names, length=length)
+        if values is None:
+            return None
+        key = self.key(*names) or names[0]
+        for index, value in enumerate(values):
+            if not isinstance(value, str):
+                raise WrongType(
+                    "{field} must be a string, got {value}",
+                    field=self.at(key, index),
+                    value=shown(value),
+                )
+        return [value for value in values if isinstance(value, str)]
+
+    def part(self, name: str, *, model_type: str | None = None) -> Fields | None:
+        """Return a nested config, or None when it is absent or null.
+
+        It shares the notes of this one, and has the defaults of `model_type`, else of its own.
+        """
+        value = self.value(name)
+        if value is None:
+            return None
+        if not is_mapping(value):
+            raise WrongType(
+                "{field} must be an object, got {value}", field=self.at(name), value=shown(value)
+            )
+        named = value.get("model_type")
+        own = named if isinstance(named, str) and named else model_type
+        return Fields.of(
+            value,
+            own or self.model_type,
+            path=self.at(name),
+            encoder_tokens=self.encoder_tokens,
+            assumptions=self.assumptions,
+            notes=self.notes,
+        )
