@@ -11,6 +11,7 @@ from app.domain.errors import Malformed, shown
 from app.domain.notes import Note
 from app.readers.length_runs import (
     MAX_LENGTH_TOKENS,
+    MAX_RECORDS,
     MAX_REQUESTS,
     MAX_RUNS,
     LengthsMistake,
@@ -56,6 +57,7 @@ _OUTPUT_NAMES = (
 )
 _COUNT_NAMES = ("count", "requests", "repeat")
 _INTEGER = re.compile(r"\s*[0-9]+\s*\Z")
+_MOST_COLUMNS = 1000
 _MOST_DIGITS = len(str(MAX_LENGTH_TOKENS))
 
 _SUM_NOTE = Note(
@@ -81,6 +83,7 @@ class _Records:
         self.field = field
         self.line = 0
         self.item = 0
+        self._records = 0
         self.builder = RunsBuilder()
 
     def mistake(self, template: str, **params: object) -> LengthsMistake:
@@ -96,6 +99,13 @@ class _Records:
         )
 
     def add(self, length: object, count: object, what: str) -> None:
+        self._records += 1
+        if self._records > MAX_RECORDS:
+            raise self.mistake(
+                "{field}: {place}: more than {most} records; give equal lengths a count;"
+                " before it {requests} requests with {tokens} tokens were read",
+                most=MAX_RECORDS,
+            )
         length_tokens = self._checked(length, what, low=0, high=MAX_LENGTH_TOKENS)
         repeated = self._checked(count, "count", low=1, high=MAX_REQUESTS)
         if not self.builder.room_for(1, repeated):
@@ -143,10 +153,13 @@ class _Records:
 
     def add_sum(self, parts: list[tuple[str, object]], count: object) -> None:
         """Add the sum of one record's tokens (input, or input and output), each checked alone."""
+        if len(parts) == 1:
+            self.add(parts[0][1], count, parts[0][0])
+            return
         total = 0
         for name, value in parts:
             total += self._checked(value, name, low=0, high=MAX_LENGTH_TOKENS)
-        if len(parts) > 1 and _SUM_NOTE not in self.builder.notes:
+        if _SUM_NOTE not in self.builder.notes:
             self.builder.notes.append(_SUM_NOTE)
         self.add(total, count, " + ".join(name for name, _ in parts))
 
@@ -203,6 +216,8 @@ def read_csv_lengths(text: str, field: str) -> ParsedLengths:
     if first is None:
         return records.builder.parsed()
     heading = None if all(_INTEGER.match(cell) for cell in first) else first
+    if len(first) > _MOST_COLUMNS:
+        raise records.mistake("{field}: {place}: more than {most} columns", most=_MOST_COLUMNS)
     names = heading or [f"column {number}" for number in range(1, len(first) + 1)]
     columns, count_at = _columns(names, text, records, has_heading=heading is not None)
     if heading is None:
@@ -275,13 +290,15 @@ def _add_row(
     count_at: int | None,
     records: _Records,
 ) -> None:
-    cells = dict(enumerate(row))
-    count = 1 if count_at is None else _integer(cells.get(count_at, ""))
-    records.add_sum([(names[at], _integer(cells.get(at, ""))) for at in columns], count)
+    row += [""] * (len(names) - len(row))
+    count = 1 if count_at is None else _integer(row[count_at])
+    records.add_sum([(names[at], _integer(row[at])) for at in columns], count)
 
 
 def _integer(cell: str) -> int | str:
     """Return the integer a cell holds, or the cell itself for the message that refuses it."""
+    if len(cell) <= _MOST_DIGITS and cell.isascii() and cell.isdecimal():
+        return int(cell)
     digits = cell.strip().lstrip("0") or "0"
     if _INTEGER.match(cell) and len(digits) <= _MOST_DIGITS + 1:
         return int(digits)

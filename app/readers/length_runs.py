@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 MAX_LENGTH_TOKENS = 10**9
 MAX_REQUESTS = 10**7
+# Lines or items of a file, so that no dropped file holds a worker for more than seconds.
+MAX_RECORDS = 1_000_000
 # A range or a file may name every length once, so that runs, not requests, are what memory holds.
 MAX_RUNS = 200_000
 

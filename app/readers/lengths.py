@@ -25,6 +25,7 @@ from app.readers.length_files import (
 )
 from app.readers.length_runs import (
     MAX_LENGTH_TOKENS,
+    MAX_RECORDS,
     MAX_REQUESTS,
     MAX_RUNS,
     LengthsMistake,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX_FILE_BYTES",
     "MAX_LENGTH_TOKENS",
+    "MAX_RECORDS",
     "MAX_REQUESTS",
     "MAX_RUNS",
     "MAX_TEXT_CHARACTERS",

@@ -273,6 +273,7 @@ def test_input_and_output_together_are_noted_once() -> None:
         ("a.csv", "1,2\n3,4\n", 1, 0),
         ("a.csv", "a\nb\n", 1, 0),
         ("a.csv", "name\n", 1, 0),
+        ("a.csv", "length" + "," * 1000, 1, 0),
         ("a.csv", 'length\n"5', 2, 0),
         ("a.csv", 'name,size\nx,"5', 2, 0),
         ("a.jsonl", "17\n{\n", 2, 1),
@@ -336,6 +337,14 @@ def test_a_file_has_a_largest_number_of_entries() -> None:
     assert len(read_lengths_file("a.csv", lines.encode()).runs) == 200_000
     with pytest.raises(LengthsMistake, match="line 200001"):
         read_lengths_file("a.csv", f"{lines}\n7".encode())
+
+
+def test_a_file_has_a_largest_number_of_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal lengths on many lines are bounded too, and a count says the same in one."""
+    monkeypatch.setattr("app.readers.length_files.MAX_RECORDS", 3)
+    assert read_lengths_file("a.csv", b"7\n7\n7\n").requests == 3
+    with pytest.raises(LengthsMistake, match="line 4"):
+        read_lengths_file("a.csv", b"7\n7\n7\n7\n")
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 9)), max_size=20))
