@@ -1,0 +1,238 @@
+"""From a request's `model` and formats to domain values: the one way in for API, pages and CLI."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from app.api import schemas as s
+from app.domain.dtypes import dtype_named, dtype_of_element_bytes
+from app.domain.errors import Conflict, DomainError, Missing, Unsupported
+from app.domain.formats import KvFormats, LayerRangeFormat
+from app.domain.lengths import RequestLengths
+from app.domain.notes import Note
+from app.domain.state import (
+    ChunkedAttention,
+    CrossAttention,
+    FullAttention,
+    KvFormat,
+    LatentAttention,
+    Layer,
+    LayerRun,
+    ModelState,
+    Recurrent,
+    Shared,
+    SlidingWindow,
+    State,
+    StateTensor,
+)
+from app.readers.reading import ModelReading
+
+T = TypeVar("T")
+
+PlainModel = (
+    s.UniformModel | s.CatalogueModel | s.ConfigModel | s.LayerStatesModel | s.GgufModel
+)
+
+
+def _under(prefix: tuple[str | int, ...], compute: Callable[[], T]) -> T:
+    try:
+        return compute()
+    except DomainError as error:
+        raise error.under(*prefix) from None
+
+
+def read_model(model: PlainModel) -> ModelReading:
+    """Return the reading of a model in any of its forms.
+
+    Raises:
+        DomainError: naming the field, as seen from the request's body.
+
+    """
+    if isinstance(model, s.UniformModel):
+        return _under(("model",), lambda: _uniform(model))
+    if isinstance(model, s.LayerStatesModel):
+        return ModelReading(state=_layer_states(model), family="layer_states")
+    if isinstance(model, s.GgufModel):
+        from app.readers.gguf_model import read_gguf_model  # noqa: PLC0415 - only when asked
+
+        return _under(("model", "gguf"), lambda: read_gguf_model(model.gguf))
+    if isinstance(model, s.ConfigModel):
+        from app.readers.hf_config import read_config  # noqa: PLC0415 - only when asked
+
+        reading = _under(
+            ("model", "config"),
+            lambda: read_config(model.config, encoder_tokens=model.encoder_tokens),
+        )
+    else:
+        from app.catalog.models import read_entry  # noqa: PLC0415 - loads the catalogue
+
+        reading = _under(
+            ("model",), lambda: read_entry(model.id, encoder_tokens=model.encoder_tokens)
+        )
+    return _with_draft(reading) if model.draft_layers else reading
+
+
+def _uniform(model: s.UniformModel) -> ModelReading:
+    state = ModelState.uniform(
+        layers=model.layers,
+        kv_heads=model.kv_heads,
+        head_dim=model.head_dim,
+        v_head_dim=model.v_head_dim,
+    )
+    return ModelReading(state=state, family="uniform")
+
+
+def _with_draft(reading: ModelReading) -> ModelReading:
+    if not reading.draft_layers:
+        raise Unsupported("{field}: the model names no multi-token-prediction layers",
+                          field=("model", "draft_layers"))  # fmt: skip
+    state = ModelState.of_layers([*reading.state.layers, *reading.draft_layers])
+    return ModelReading(
+        state=state,
+        family=reading.family,
+        name=reading.name,
+        dtype=reading.dtype,
+        max_context_tokens=reading.max_context_tokens,
+        assumptions=reading.assumptions,
+        notes=reading.notes,
+    )
+
+
+def _layer_states(model: s.LayerStatesModel) -> ModelState:
+    runs: list[LayerRun] = []
+    for index, row in enumerate(model.layer_states):
+        path = ("model", "layer_states", index)
+        state = _under(path, lambda row=row: _row_state(row))  # type: ignore[misc]
+        own = () if state is None else (state,)
+        if not row.same_layer:
+            runs.append(LayerRun(layer=Layer(states=own), count=row.count))
+            continue
+        if not runs:
+            raise Conflict("{field}: the first row has no row before it",
+                           field=(*path, "same_layer"))  # fmt: skip
+        if row.count != runs[-1].count:
+            raise Conflict("{field} must equal the count of the row before, {value}",
+                           field=(*path, "count"), value=runs[-1].count)  # fmt: skip
+        layer = Layer(states=(*runs[-1].layer.states, *own))
+        runs[-1] = LayerRun(layer=layer, count=row.count)
+    return _under(("model", "layer_states"), lambda: ModelState(runs=tuple(runs)))
+
+
+def _row_state(row: s.StateRow) -> State | None:
+    if isinstance(row, s.FullAttentionRow):
+        return FullAttention(
+            kv_heads=row.kv_heads, k_dim=row.k_dim, v_dim=row.v_dim, index_dim=row.index_dim
+        )
+    if isinstance(row, s.SlidingWindowRow):
+        return SlidingWindow(
+            kv_heads=row.kv_heads, k_dim=row.k_dim, v_dim=row.v_dim, window=row.window
+        )
+    if isinstance(row, s.ChunkedAttentionRow):
+        return ChunkedAttention(
+            kv_heads=row.kv_heads, k_dim=row.k_dim, v_dim=row.v_dim, chunk=row.chunk
+        )
+    if isinstance(row, s.LatentAttentionRow):
+        named = row.index_dtype
+        return LatentAttention(
+            latent_dim=row.latent_dim,
+            rope_dim=row.rope_dim,
+            index_dim=row.index_dim,
+            index_format=None if named is None else dtype_named(named, field="index_dtype"),
+            window=row.window,
+            tokens_per_entry=row.tokens_per_entry,
+        )
+    if isinstance(row, s.CrossAttentionRow):
+        return CrossAttention(
+            kv_heads=row.kv_heads,
+            k_dim=row.k_dim,
+            v_dim=row.v_dim,
+            encoder_tokens=row.encoder_tokens,
+        )
+    if isinstance(row, s.RecurrentRow):
+        return _recurrent(row)
+    if isinstance(row, s.SharedRow):
+        return Shared(with_layer=row.with_layer)
+    return None
+
+
+def _recurrent(row: s.RecurrentRow) -> Recurrent:
+    tensors = [
+        StateTensor(
+            name=tensor.name,
+            shape=tuple(tensor.shape),
+            dtype=dtype_named(tensor.dtype, field=("tensors", index, "dtype")),
+            split_axis=tensor.split_axis,
+        )
+        for index, tensor in enumerate(row.tensors or ())
+    ]
+    byte = dtype_of_element_bytes(1)
+    tensors += [
+        StateTensor(name=name, shape=(size,), dtype=byte)
+        for name, size in (("state", row.state_bytes), ("conv", row.conv_bytes))
+        if size is not None
+    ]
+    if not tensors:
+        raise Missing("{field}: a recurrent row needs state_bytes, conv_bytes or tensors",
+                      field="state_bytes")  # fmt: skip
+    return Recurrent(tensors=tuple(tensors))
+
+
+def read_formats(request: s.WithModel, reading: ModelReading) -> tuple[KvFormats, tuple[Note, ...]]:
+    """Return the formats of a request's cache, and what was assumed to get them.
+
+    Raises:
+        Unknown: for a format that is not known.
+        Conflict: when both `kv_dtype` and `element_bytes` are given, or ranges are malformed.
+
+    """
+    if request.element_bytes is not None:
+        if request.kv_dtype is not None:
+            raise Conflict("{field} and kv_dtype both say how wide an element is: give one",
+                           field="element_bytes")  # fmt: skip
+        return KvFormats.same(dtype_of_element_bytes(request.element_bytes)), ()
+    if isinstance(request.kv_dtype, list):
+        return _format_ranges(request.kv_dtype), ()
+    if request.kv_dtype is not None:
+        pair = _pair(request.kv_dtype, ("kv_dtype",))
+        return KvFormats(base=pair), ()
+    if reading.dtype is not None:
+        own = dtype_named(reading.dtype, field=("model", "torch_dtype"))
+        note = Note("kv_dtype_of_model", "The cache keeps the model file's own format, {dtype}.",
+                    {"dtype": own.name})  # fmt: skip
+        return KvFormats.same(own), (note,)
+    note = Note("kv_dtype_16_bit", "No format was given: 16-bit elements are assumed.")
+    return KvFormats.same(dtype_named("bf16")), (note,)
+
+
+def _pair(dtype: str | s.PairFormat, path: tuple[str | int, ...]) -> KvFormat:
+    if isinstance(dtype, str):
+        same = dtype_named(dtype, field=path)
+        return KvFormat(key=same, value=same)
+    return KvFormat(
+        key=dtype_named(dtype.k, field=(*path, "k")),
+        value=dtype_named(dtype.v, field=(*path, "v")),
+    )
+
+
+def _format_ranges(rows: list[s.LayerFormat]) -> KvFormats:
+    base: KvFormat | None = None
+    ranges: list[LayerRangeFormat] = []
+    for index, row in enumerate(rows):
+        pair = _pair(row.dtype, ("kv_dtype", index, "dtype"))
+        if row.layers is None:
+            if base is not None:
+                raise Conflict("{field}: only one entry may leave layers out",
+                               field=("kv_dtype", index, "layers"))  # fmt: skip
+            base = pair
+        else:
+            ranges.append(LayerRangeFormat(first=row.layers[0], last=row.layers[1], format=pair))
+    return KvFormats(base=base, ranges=tuple(ranges))
+
+
+def read_lengths(lengths: list[int] | list[s.LengthCount]) -> RequestLengths:
+    """Return a request's lengths; raises a DomainError that names the element."""
+    if lengths and isinstance(lengths[0], s.LengthCount):
+        runs = [(item.length, item.count) for item in lengths if isinstance(item, s.LengthCount)]
+        return RequestLengths.of_runs(runs)
+    return RequestLengths.of_list(lengths)  # type: ignore[arg-type]

@@ -1,0 +1,29 @@
+"""The application: wires the rooms together and does nothing else."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, FastAPI
+
+from app.api import ledgers, problems
+from app.settings import Settings, settings
+
+VERSION = "0.1.0"
+
+
+def create_app(config: Settings | None = None) -> FastAPI:
+    """Return the application with these settings, or the process's own."""
+    config = config or settings()
+    app = FastAPI(
+        title="KV Ledger",
+        version=VERSION,
+        docs_url=None,
+        redoc_url=None,
+        max_body_size=config.max_body_bytes,
+        telemetry={"tracing": False, "metrics": False, "logs": False},
+    )
+    app.state.settings = config
+    problems.install(app)
+    api = APIRouter(prefix="/api/v1")
+    api.include_router(ledgers.router)
+    app.include_router(api)
+    return app
