@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, FastAPI
 
-from app.api import ledgers, problems
+from app.api import catalogue, ledgers, problems
 from app.settings import Settings, settings
 
 VERSION = "0.1.0"
@@ -25,5 +25,6 @@ def create_app(config: Settings | None = None) -> FastAPI:
     problems.install(app)
     api = APIRouter(prefix="/api/v1")
     api.include_router(ledgers.router)
+    api.include_router(catalogue.router)
     app.include_router(api)
     return app
