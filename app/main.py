@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from fastapi import APIRouter, FastAPI
 
-from app.api import catalogue, ledgers, problems
+from app.api import catalogue, health, ledgers, problems
 from app.settings import Settings, settings
+from app.web import install as web
+from app.web.observability import configure_logging
 
 VERSION = "0.1.0"
 
@@ -13,6 +15,7 @@ VERSION = "0.1.0"
 def create_app(config: Settings | None = None) -> FastAPI:
     """Return the application with these settings, or the process's own."""
     config = config or settings()
+    configure_logging(config.log_level)
     app = FastAPI(
         title="KV Ledger",
         version=VERSION,
@@ -27,4 +30,6 @@ def create_app(config: Settings | None = None) -> FastAPI:
     api.include_router(ledgers.router)
     api.include_router(catalogue.router)
     app.include_router(api)
+    app.include_router(health.router)
+    web.install(app)
     return app

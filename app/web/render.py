@@ -1,0 +1,109 @@
+"""Pages and their fragments: one Jinja environment a language, strict about missing names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from app.domain.errors import DomainError
+from app.domain.notes import Note
+from app.domain.units import bytes_text, percent_text
+from app.web.assets import ROOT, asset_url
+from app.web.language import COOKIE, HTML_LANG, LANGUAGES, language_of, translations
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+TEMPLATES = ROOT / "templates"
+COOKIE_SECONDS = 365 * 24 * 3600
+
+
+def number_text(value: int) -> str:
+    """Return an integer with thin spaces between groups of three digits."""
+    return f"{value:,}".replace(",", "\u202f")
+
+
+@lru_cache(maxsize=len(LANGUAGES))
+def environment(language: str) -> Environment:
+    """Return the environment of a language.
+
+    Each language has its own: an overlay would share globals, and the second language would
+    overwrite the first.
+    """
+    env = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=["jinja2.ext.i18n"],
+        auto_reload=False,
+    )
+    known = translations(language)
+    env.install_gettext_translations(known, newstyle=True)  # type: ignore[attr-defined]
+
+    def sentence(item: Note | DomainError) -> str:
+        return known.gettext(item.template).format_map(item.params)
+
+    env.filters["bytes"] = bytes_text
+    env.filters["number"] = number_text
+    env.filters["sentence"] = sentence
+    env.globals.update(
+        asset_url=asset_url,
+        percent=percent_text,
+        lang=language,
+        html_lang=HTML_LANG[language],
+        languages=LANGUAGES,
+    )
+    return env
+
+
+def wants_fragment(request: Request) -> bool:
+    """Return whether htmx asks for a part of the page, to swap it in."""
+    return request.headers.get("hx-request") == "true" and (
+        request.headers.get("hx-request-type", "partial") == "partial"
+    )
+
+
+def language_link(request: Request, language: str) -> str:
+    """Return the address of this page in another language."""
+    kept = [(key, value) for key, value in request.query_params.multi_items() if key != "lang"]
+    return f"{request.url.path}?{urlencode([*kept, ('lang', language)])}"
+
+
+def render(
+    request: Request,
+    template: str,
+    page: DataclassInstance,
+    *,
+    fragment: str | None = None,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+) -> HTMLResponse:
+    """Return a page, or one named block of it; the context is the page's dataclass, no more."""
+    language = language_of(request)
+    context: dict[str, Any] = {item.name: getattr(page, item.name) for item in fields(page)}
+    context["path"] = request.url.path
+    context["other_language"] = {
+        code: language_link(request, code) for code in LANGUAGES if code != language
+    }
+    loaded = environment(language).get_template(template)
+    if fragment is None:
+        text = loaded.render(context)
+    else:
+        text = "".join(loaded.blocks[fragment](loaded.new_context(context)))
+    answer = HTMLResponse(text, status_code=status, headers=dict(headers or {}))
+    answer.headers["Vary"] = "Accept-Language, Cookie, HX-Request, HX-Request-Type"
+    answer.headers["Cache-Control"] = "no-cache"
+    if request.query_params.get("lang") in LANGUAGES:
+        answer.set_cookie(
+            COOKIE, language, max_age=COOKIE_SECONDS, httponly=True, samesite="lax", path="/"
+        )
+    return answer
