@@ -1,0 +1,1 @@
+"""What vLLM allocates for its key-value cache and prints about it, release by release."""
