@@ -60,6 +60,7 @@ class Ledgers:
     blocks: int
     waste_bound_tokens: int
     padded_bytes_per_request: int
+    as_if_full_bytes: int
     workings: dict[str, Working]
     assumptions: tuple[Note, ...]
     not_counted: tuple[Note, ...]
@@ -138,6 +139,7 @@ def ledgers(
         blocks=blocks,
         waste_bound_tokens=bound,
         padded_bytes_per_request=padded_each,
+        as_if_full_bytes=_as_if_full(shape, lengths.tokens),
         workings=_workings(shape, lengths, block_size, (effective, padded, paged), (kept, blocks)),
         assumptions=_assumptions(shape, block_size),
         not_counted=omissions(formats),
@@ -176,6 +178,11 @@ def _padded(groups: tuple[StateGroup, ...], lengths: RequestLengths) -> tuple[in
         if kept > most and _is_token_paged(group):
             most = kept
     return most, total
+
+
+def _as_if_full(shape: Shape, tokens: int) -> int:
+    """Return what a formula would say that keeps every position in every layer with positions."""
+    return tokens * sum(g.position_bytes for g in shape.groups if _is_token_paged(g))
 
 
 def _workings(

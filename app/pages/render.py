@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse
 from app.domain.errors import DomainError
 from app.domain.notes import Note
 from app.domain.units import bytes_text, percent_text
+from app.pages.navigation import NAVIGATION
 from app.web.assets import ROOT, asset_url
 from app.web.language import COOKIE, HTML_LANG, LANGUAGES, language_of, translations
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 TEMPLATES = ROOT / "templates"
 COOKIE_SECONDS = 365 * 24 * 3600
+THEMES = frozenset({"light", "dark"})
 
 
 def number_text(value: int) -> str:
@@ -56,6 +58,7 @@ def environment(language: str) -> Environment:
     env.filters["number"] = number_text
     env.filters["sentence"] = sentence
     env.globals.update(
+        navigation=NAVIGATION,
         asset_url=asset_url,
         percent=percent_text,
         lang=language,
@@ -91,6 +94,8 @@ def render(
     language = language_of(request)
     context: dict[str, Any] = {item.name: getattr(page, item.name) for item in fields(page)}
     context["path"] = request.url.path
+    theme = request.cookies.get("theme", "")
+    context["theme"] = theme if theme in THEMES else ""
     context["other_language"] = {
         code: language_link(request, code) for code in LANGUAGES if code != language
     }

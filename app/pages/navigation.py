@@ -1,0 +1,21 @@
+"""The pages that the masthead lists, in its order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.web.marks import mark
+
+
+@dataclass(frozen=True, slots=True)
+class NavigationItem:
+    """One link; the label is translated when it is shown."""
+
+    path: str
+    label: str
+
+
+NAVIGATION = (
+    NavigationItem("/", mark("Ledgers")),
+    NavigationItem("/models", mark("Models")),
+)
