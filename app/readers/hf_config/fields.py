@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from app.domain.checks import checked_int
+from app.domain.dtypes import ALIASES, DTYPES, DType
 from app.domain.errors import Conflict, Missing, OutOfRange, WrongType, shown
 from app.domain.notes import Note
 from app.domain.state import MAX_DIM, MAX_HEADS, MAX_LAYERS
@@ -22,6 +23,8 @@ from app.domain.state import MAX_DIM, MAX_HEADS, MAX_LAYERS
 Path_ = tuple[str | int, ...]
 MAX_LIST = MAX_LAYERS
 MAX_INT = 2**40
+_LONGEST_WORD = 40
+_WEIGHTS = ("bf16", "fp16", "fp32")
 
 _DEFAULTS_FILE = Path(__file__).with_name("defaults.json")
 
@@ -68,6 +71,15 @@ def is_mapping(value: object) -> TypeGuard[Mapping[str, object]]:
     return isinstance(value, Mapping)
 
 
+def weights_dtype(raw: Mapping[str, object]) -> str | None:
+    """Return the format that a config names for its weights, in its own word, or None."""
+    for key in ("torch_dtype", "dtype"):
+        value = raw.get(key)
+        if isinstance(value, str) and 0 < len(value) <= _LONGEST_WORD:
+            return value.removeprefix("torch.")
+    return None
+
+
 @dataclass(slots=True, kw_only=True)
 class Fields:
     """The fields of one config (or nested config), and all that was assumed while reading them."""
@@ -76,6 +88,7 @@ class Fields:
     model_type: str
     path: Path_ = ()
     encoder_tokens: int | None = None
+    weights_dtype: str | None = None
     defaults: Mapping[str, object] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     not_null: frozenset[str] = frozenset()
@@ -93,7 +106,7 @@ class Fields:
             defaults=row.values,
             aliases=row.aliases,
             not_null=row.not_null,
-            **more,  # type: ignore[arg-type]
+            **{"weights_dtype": weights_dtype(raw), **more},  # type: ignore[arg-type]
         )
 
     # What the file says
@@ -176,6 +189,16 @@ class Fields:
     def note(self, code: str, template: str, **params: object) -> None:
         """Add a remark that is no assumption."""
         self.notes.append(Note(code, template, params))
+
+    def model_dtype(self) -> DType:
+        """Return the format of states that follow the weights: the file's, else bf16 as assumed."""
+        word = ALIASES.get((self.weights_dtype or "").lower(), self.weights_dtype)
+        found = DTYPES.get(word or "")
+        if found is not None and found.name in _WEIGHTS:
+            return found
+        self.assume("state_dtype", "the file names no usual format; states of the model's own "
+                    "format are counted as {value}", value=DTYPES["bf16"].name)  # fmt: skip
+        return DTYPES["bf16"]
 
     # Typed values
 
@@ -346,6 +369,23 @@ class Fields:
             own or self.model_type,
             path=self.at(name),
             encoder_tokens=self.encoder_tokens,
+            weights_dtype=weights_dtype(value) or self.weights_dtype,
             assumptions=self.assumptions,
             notes=self.notes,
+        )
+
+    def overlaid(self, own: Mapping[str, object], path: Path_) -> Fields:
+        """Return these fields with some replaced, as for one layer that has its own."""
+        return Fields(
+            raw={**self.raw, **own},
+            model_type=self.model_type,
+            path=path,
+            encoder_tokens=self.encoder_tokens,
+            weights_dtype=self.weights_dtype,
+            defaults=self.defaults,
+            aliases=self.aliases,
+            not_null=self.not_null,
+            assumptions=self.assumptions,
+            notes=self.notes,
+            asked=self.asked,
         )

@@ -48,7 +48,7 @@ def read_config(
         state=ModelState.of_layers(layers),
         family=family.name,
         name=_name(config),
-        dtype=_dtype(fields.raw) or _dtype(config),
+        dtype=fields.weights_dtype,
         max_context_tokens=_context(fields.raw),
         draft_layers=draft,
         assumptions=tuple(fields.assumptions),
@@ -98,14 +98,6 @@ def _with_own(fields: Fields, family: Family) -> Fields:
 def _name(config: Mapping[str, object]) -> str:
     value = config.get("_name_or_path")
     return value[:200] if isinstance(value, str) else ""
-
-
-def _dtype(config: Mapping[str, object]) -> str | None:
-    for key in ("torch_dtype", "dtype"):
-        value = config.get(key)
-        if isinstance(value, str) and 0 < len(value) <= 40:
-            return value.removeprefix("torch.")
-    return None
 
 
 def _context(config: Mapping[str, object]) -> int | None:

@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
-from app.readers.hf_config import encoder_decoder, hybrid, plain, recurrent
+from app.readers.hf_config import (
+    compressed,
+    encoder_decoder,
+    hybrid,
+    latent,
+    loops,
+    periodic,
+    plain,
+    recurrent,
+    sharing,
+    uneven,
+)
 from app.readers.hf_config.family import Family
 
-_MODULES = (plain, recurrent, hybrid, encoder_decoder)
+_MODULES = (
+    plain,
+    periodic,
+    latent,
+    compressed,
+    sharing,
+    uneven,
+    loops,
+    recurrent,
+    hybrid,
+    encoder_decoder,
+)
 
 
 def _by_type() -> dict[str, Family]:

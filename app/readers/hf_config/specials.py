@@ -25,7 +25,7 @@ _SPECIAL = re.compile(
 # Matching names that say nothing of what a layer keeps, with the reason they are safe.
 _HARMLESS = frozenset({
     # Mixture-of-experts placement and loss.
-    "decoder_sparse_step", "moe_latent_size", "num_sparse_encoder_layers",
+    "decoder_sparse_step", "moe_latent_size", "mlp_layer_types", "mtp_mlp_layer_types", "num_sparse_encoder_layers",
     "num_sparse_decoder_layers", "encoder_sparse_step",
     # Quantisation and pruning of weights.
     "sparsity_config", "compression_config", "quantization_config", "global_compression_ratio",

@@ -1,0 +1,46 @@
+"""Layers of multi-token prediction: in the checkpoint, beside the model, and off by default."""
+
+from __future__ import annotations
+
+from app.domain.state import Layer
+from app.readers.hf_config.family import LayersOf
+from app.readers.hf_config.fields import Fields
+
+MAX_DRAFT_LAYERS = 64
+COUNTS = ("num_nextn_predict_layers", "num_mtp_layers", "_num_mtp_layers", "mtp_num_hidden_layers")
+
+
+def draft_count(fields: Fields) -> int:
+    """Return how many such layers the file names; what its class would assume does not count.
+
+    MiniMax-M2 gives modules, each of `mtp_transformer_layers` layers.
+    """
+    for name in COUNTS:
+        if fields.says(name):
+            return fields.integer(name, low=0, high=MAX_DRAFT_LAYERS)
+    if fields.says("num_mtp_modules"):
+        each = fields.integer("mtp_transformer_layers", low=0, high=MAX_DRAFT_LAYERS, otherwise=1)
+        return fields.integer("num_mtp_modules", low=0, high=MAX_DRAFT_LAYERS) * each
+    return 0
+
+
+def like_the_last(layers: LayersOf) -> LayersOf:
+    """Return the reader of draft layers that keep what the model's last layer keeps.
+
+    So in DeepSeek-V3 (technical report, section 2.2: each module has one block like the model's),
+    and in the families that copy it.
+    """
+
+    def draft_of(fields: Fields) -> list[Layer]:
+        count = draft_count(fields)
+        if not count:
+            return []
+        fields.note(
+            "draft_layers",
+            "{count} layers of multi-token prediction are counted apart; each is taken to keep "
+            "what the last layer keeps",
+            count=count,
+        )
+        return [layers(fields)[-1]] * count
+
+    return draft_of
