@@ -41,7 +41,7 @@ class ModelSummary(Answer):
     readable: bool
     family: str | None = None
     layers: int | None = None
-    kinds: list[str] = []
+    kinds: list[str] = Field(default_factory=list)
     bytes_per_token: int | None = None
     fixed_bytes: int | None = None
     window_bytes: int | None = None
@@ -90,7 +90,7 @@ def summary(row: Mapping[str, Any]) -> ModelSummary:
 
 
 def matching(
-    q: str = "", family: str = "", kind: str = "", readable: bool | None = None
+    q: str = "", *, family: str = "", kind: str = "", readable: bool | None = None
 ) -> list[Mapping[str, Any]]:
     """Return the rows of the index that contain every word of `q` and pass the filters."""
     words = q.casefold().split()
@@ -106,6 +106,7 @@ def matching(
 
 @router.get("/models", summary="The bundled models", responses={422: REFUSED[422]})
 async def list_models(
+    *,
     q: Annotated[str, Query(max_length=200, description="Words of the id.")] = "",
     family: Annotated[str, Query(max_length=100)] = "",
     kind: Annotated[Kind | None, Query(description="A kind of state that occurs.")] = None,
@@ -114,7 +115,7 @@ async def list_models(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> ModelList:
     """Return a page of the catalogue, in the order of ids."""
-    found = matching(q, family, kind or "", readable)
+    found = matching(q, family=family, kind=kind or "", readable=readable)
     page = found[offset : offset + limit]
     return ModelList(total=len(found), offset=offset, models=[summary(row) for row in page])
 

@@ -30,9 +30,7 @@ from app.readers.reading import ModelReading
 
 T = TypeVar("T")
 
-PlainModel = (
-    s.UniformModel | s.CatalogueModel | s.ConfigModel | s.LayerStatesModel | s.GgufModel
-)
+PlainModel = s.UniformModel | s.CatalogueModel | s.ConfigModel | s.LayerStatesModel | s.GgufModel
 
 
 def _under(prefix: tuple[str | int, ...], compute: Callable[[], T]) -> T:
@@ -120,18 +118,8 @@ def _layer_states(model: s.LayerStatesModel) -> ModelState:
 
 
 def _row_state(row: s.StateRow) -> State | None:
-    if isinstance(row, s.FullAttentionRow):
-        return FullAttention(
-            kv_heads=row.kv_heads, k_dim=row.k_dim, v_dim=row.v_dim, index_dim=row.index_dim
-        )
-    if isinstance(row, s.SlidingWindowRow):
-        return SlidingWindow(
-            kv_heads=row.kv_heads, k_dim=row.k_dim, v_dim=row.v_dim, window=row.window
-        )
-    if isinstance(row, s.ChunkedAttentionRow):
-        return ChunkedAttention(
-            kv_heads=row.kv_heads, k_dim=row.k_dim, v_dim=row.v_dim, chunk=row.chunk
-        )
+    if isinstance(row, s.HeadsRow):
+        return _heads_state(row)
     if isinstance(row, s.LatentAttentionRow):
         named = row.index_dtype
         return LatentAttention(
@@ -142,18 +130,23 @@ def _row_state(row: s.StateRow) -> State | None:
             window=row.window,
             tokens_per_entry=row.tokens_per_entry,
         )
-    if isinstance(row, s.CrossAttentionRow):
-        return CrossAttention(
-            kv_heads=row.kv_heads,
-            k_dim=row.k_dim,
-            v_dim=row.v_dim,
-            encoder_tokens=row.encoder_tokens,
-        )
     if isinstance(row, s.RecurrentRow):
         return _recurrent(row)
     if isinstance(row, s.SharedRow):
         return Shared(with_layer=row.with_layer)
     return None
+
+
+def _heads_state(row: s.HeadsRow) -> State:
+    heads = {"kv_heads": row.kv_heads, "k_dim": row.k_dim, "v_dim": row.v_dim}
+    if isinstance(row, s.SlidingWindowRow):
+        return SlidingWindow(**heads, window=row.window)
+    if isinstance(row, s.ChunkedAttentionRow):
+        return ChunkedAttention(**heads, chunk=row.chunk)
+    if isinstance(row, s.CrossAttentionRow):
+        return CrossAttention(**heads, encoder_tokens=row.encoder_tokens)
+    index_dim = row.index_dim if isinstance(row, s.FullAttentionRow) else 0
+    return FullAttention(**heads, index_dim=index_dim)
 
 
 def _recurrent(row: s.RecurrentRow) -> Recurrent:

@@ -88,9 +88,7 @@ def problems_of(error: RequestValidationError | ValidationError, *prefix: str) -
 
 def problem_of(error: DomainError, *prefix: str) -> Problems:
     """Return a refusal of the domain as a problem."""
-    return Problems(
-        detail=[Problem(loc=[*prefix, *error.field], msg=str(error), type=error.code)]
-    )
+    return Problems(detail=[Problem(loc=[*prefix, *error.field], msg=str(error), type=error.code)])
 
 
 def install(app: FastAPI) -> None:

@@ -18,7 +18,7 @@ from pydantic_core import from_json
 class JsonRequest(Request):
     """A request whose JSON body is decoded by pydantic-core."""
 
-    async def json(self) -> Any:  # noqa: ANN401 - whatever the body holds
+    async def json(self) -> Any:
         """Return the decoded body.
 
         Raises:

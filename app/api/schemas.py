@@ -218,12 +218,15 @@ class PairFormat(Strict):
 
 
 class LayerFormat(Strict):
-    """The format of layers `layers[0]`..`layers[1]`, both included; without `layers`, of the rest."""
+    """The format of layers a..b, both included; without `layers`, of all the rest."""
 
-    layers: Annotated[
-        list[Annotated[StrictInt, Field(ge=0, le=MAX_LAYERS)]],
-        Field(min_length=2, max_length=2),
-    ] | None = None
+    layers: (
+        Annotated[
+            list[Annotated[StrictInt, Field(ge=0, le=MAX_LAYERS)]],
+            Field(min_length=2, max_length=2),
+        ]
+        | None
+    ) = None
     dtype: FormatName | PairFormat
 
 
@@ -272,8 +275,6 @@ class LengthCount(Strict):
     count: Annotated[StrictInt, Field(ge=0, le=MAX_REQUESTS)]
 
 
-
-
 def _lengths_form(value: object) -> str:
     if isinstance(value, list) and value and isinstance(value[0], dict | LengthCount):
         return "counts"
@@ -281,9 +282,7 @@ def _lengths_form(value: object) -> str:
 
 
 LengthsInput = Annotated[
-    Annotated[
-        Annotated[list[Tokens], Field(max_length=MAX_LISTED_LENGTHS)], Tag("list")
-    ]
+    Annotated[Annotated[list[Tokens], Field(max_length=MAX_LISTED_LENGTHS)], Tag("list")]
     | Annotated[Annotated[list[LengthCount], Field(max_length=100_000)], Tag("counts")],
     Discriminator(_lengths_form),
     Field(examples=[[17, 31, 32], [{"length": 2048, "count": 500}]]),

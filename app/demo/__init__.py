@@ -1,0 +1,1 @@
+"""Attention on arrays: NumPy, or torch where it is installed."""

@@ -1,0 +1,1 @@
+"""The arithmetic: standard library only, no I/O, no clock, no framework."""

@@ -1,4 +1,4 @@
-"""Element formats as exact (elements, bytes) pairs: a block of so many elements takes so many bytes."""
+"""Element formats as exact (elements, bytes) pairs: so many elements take so many bytes."""
 
 from __future__ import annotations
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 FieldPath = tuple[str | int, ...]
 
 _LONGEST_SHOWN_VALUE = 60
+_LONGEST_SHOWN_BITS = 200
 
 
 def shown(value: object) -> str:
     """Return a short form of a rejected value, safe to repeat in a message."""
-    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 200:
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > _LONGEST_SHOWN_BITS:
         return f"an integer of {value.bit_length()} bits"
     text = repr(value)
     return text if len(text) <= _LONGEST_SHOWN_VALUE else text[: _LONGEST_SHOWN_VALUE - 1] + "…"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from app.domain.checks import checked_int
 from app.domain.dtypes import DType
@@ -92,7 +93,7 @@ class StateGroup:
 
 
 def placed_layers(model: ModelState, formats: KvFormats) -> list[tuple[int, Layer, KvFormat, int]]:
-    """Return (first index, layer, format, count) runs in layer order, cut where a format changes."""
+    """Return (first index, layer, format, count) runs in order, cut where a format changes."""
     formats.check_within(model.num_layers)
     cuts = sorted({item.first for item in formats.ranges} | {i.last + 1 for i in formats.ranges})
     placed: list[tuple[int, Layer, KvFormat, int]] = []
@@ -100,7 +101,7 @@ def placed_layers(model: ModelState, formats: KvFormats) -> list[tuple[int, Laye
     for run in model.runs:
         end = start + run.count
         edges = [start, *(cut for cut in cuts if start < cut < end), end]
-        for first, after in zip(edges, edges[1:], strict=False):
+        for first, after in pairwise(edges):
             placed.append((first, run.layer, formats.of_layer(first), after - first))
         start = end
     return placed

@@ -151,7 +151,9 @@ def _is_token_paged(group: StateGroup) -> bool:
     return bool(group.position_bytes) and not isinstance(group.state, CrossAttention)
 
 
-def _cost(groups: tuple[StateGroup, ...], length: int, block_size: int) -> tuple[int, int, int, int]:
+def _cost(
+    groups: tuple[StateGroup, ...], length: int, block_size: int
+) -> tuple[int, int, int, int]:
     """Return (positions, blocks, effective bytes, paged bytes) of one request."""
     most = effective = paged = 0
     for group in groups:

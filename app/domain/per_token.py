@@ -132,9 +132,7 @@ def _window_working(windows: list[StateGroup], total: int) -> Working:
     )
 
 
-def _fixed_working(
-    crossing: list[StateGroup], constant: list[StateGroup], total: int
-) -> Working:
+def _fixed_working(crossing: list[StateGroup], constant: list[StateGroup], total: int) -> Working:
     terms = [
         f"{position_term(group)} × {group.state.kept_tokens(1)} encoder positions"
         for group in crossing

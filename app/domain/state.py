@@ -1,4 +1,4 @@
-"""What one layer keeps for one sequence. A model is a tuple of layers; every ledger asks the layers.
+"""What one layer keeps for one sequence. A model is a tuple of layers; every ledger asks them.
 
 The set of kinds is closed: full attention, sliding window, chunked attention, latent attention,
 recurrent, cross-attention, shared. A layer may keep several states (attention beside a state-space

@@ -1,4 +1,4 @@
-"""Exact byte counts in words: binary prefixes, and the decimal ones only where a vendor uses them."""
+"""Exact byte counts in words, with binary prefixes: MiB is 2^20 bytes, GiB 2^30."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""What real engines allocate and print, each by its own rules."""

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 Figure = dict[str, Any]
-HATCH = {"shape": "/", "size": 6, "solidity": 0.35}
+HATCH = {"shape": "/", "size": 6, "solidity": 0.35, "fillmode": "overlay"}
 
 
 @lru_cache(maxsize=64)
@@ -40,7 +40,11 @@ def _checked_layout(kind: str, x_title: str, y_title: str) -> Figure:
 
 def _layout(kind: str, x_title: str, y_title: str, x_axis: Figure | None) -> Figure:
     checked = _checked_layout(kind, x_title, y_title)
-    return {**checked, "xaxis": {**checked["xaxis"], **(x_axis or {})}, "yaxis": dict(checked["yaxis"])}
+    return {
+        **checked,
+        "xaxis": {**checked["xaxis"], **(x_axis or {})},
+        "yaxis": dict(checked["yaxis"]),
+    }
 
 
 def bars(

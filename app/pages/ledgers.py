@@ -288,9 +288,7 @@ async def show(request: Request) -> HTMLResponse:
     if not partial:
         return render(request, "ledgers.html", page, status=status)
     headers = {} if page.problems else {"HX-Replace-Url": f"/?{page.query}"}
-    return render(
-        request, "ledgers.html", page, fragment="answer", status=status, headers=headers
-    )
+    return render(request, "ledgers.html", page, fragment="answer", status=status, headers=headers)
 
 
 @router.post("/lengths", response_class=HTMLResponse, response_model=None)
@@ -396,5 +394,3 @@ class OptionsPage:
     """The ids offered for what is typed."""
 
     offered: list[str]
-
-

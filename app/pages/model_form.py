@@ -13,6 +13,7 @@ from app.domain.errors import Malformed, Missing, OutOfRange, WrongType, shown
 
 SOURCES = ("catalogue", "numbers", "config")
 MAX_CONFIG_CHARACTERS = 2_000_000
+MAX_DIGITS = 40
 EXAMPLE_MODEL = "meta-llama/Llama-3.1-8B"
 # Left out of a pasted config before it goes into an address: they say nothing about the cache.
 _BULKY = ("quantization_config", "compression_config", "id2label", "label2id", "vision_config")
@@ -59,8 +60,10 @@ def integer(field: str, text: str) -> int:
 
     """
     plain = "".join(text.split())
-    if not plain.isascii() or not plain.removeprefix("-").isdigit() or len(plain) > 40:
-        raise WrongType("{field} must be a whole number, got {value}", field=field, value=shown(text))
+    if not plain.isascii() or not plain.removeprefix("-").isdigit() or len(plain) > MAX_DIGITS:
+        raise WrongType(
+            "{field} must be a whole number, got {value}", field=field, value=shown(text)
+        )
     return int(plain)
 
 

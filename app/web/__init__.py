@@ -1,0 +1,1 @@
+"""What goes around every request: headers, assets, logs, language."""

@@ -78,6 +78,6 @@ def _accepted(header: str) -> str:
 def language_of(request: Request) -> str:
     """Return `en` or `zh` for a request."""
     for asked in (request.query_params.get("lang"), request.cookies.get(COOKIE)):
-        if asked in LANGUAGES:
+        if asked is not None and asked in LANGUAGES:
             return asked
     return _accepted(request.headers.get("accept-language", ""))
