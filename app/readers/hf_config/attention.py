@@ -45,6 +45,8 @@ def shared_heads(fields: Fields, *names: str) -> int:
     spellings = names or KV_HEADS
     kv_heads = fields.integer_or_none(*spellings, high=MAX_HEADS)
     if kv_heads is None:
+        if not fields.has(*spellings):
+            fields.guess(spellings[0])
         kv_heads = fields.heads()
         fields.assume(
             "kv_heads_as_heads",
@@ -98,7 +100,7 @@ def grouped(fields: Fields) -> HeadShape:
 
 def grouped_split(fields: Fields) -> HeadShape:
     """Return the same for a type that has no `head_dim`, or sets its own over the file's."""
-    fields.key("head_dim")
+    fields.seen("head_dim")
     width = split_width(fields)
     return HeadShape(kv_heads=shared_heads(fields), k_dim=width, v_dim=width)
 
@@ -108,7 +110,7 @@ def multi_head(fields: Fields) -> HeadShape:
 
     A `head_dim` in the file is ignored, as the code of these types does.
     """
-    fields.key("head_dim")
+    fields.seen("head_dim")
     width = split_width(fields)
     return HeadShape(kv_heads=fields.heads(), k_dim=width, v_dim=width)
 
@@ -125,7 +127,7 @@ def multi_head_own_width(*names: str) -> Heads:
 
 def one_if_multi_query(fields: Fields) -> HeadShape:
     """Return one KV head where `multi_query` is true (MQA), else as many as heads."""
-    fields.key("head_dim")
+    fields.seen("head_dim")
     width = split_width(fields)
     kv_heads = 1 if fields.flag("multi_query") else fields.heads()
     return HeadShape(kv_heads=kv_heads, k_dim=width, v_dim=width)

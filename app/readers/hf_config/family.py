@@ -15,7 +15,8 @@ LayersOf = Callable[[Fields], list[Layer]]
 class Family:
     """Model types whose layers are read by one function.
 
-    `layers` returns the layers in order (equal ones may be the same object). `draft` returns the
+    `nested` is True for types whose own function reads the nested parts of the config (a decoder, a
+    text part): else the reader descends to the language model first. `layers` returns the layers in order (equal ones may be the same object). `draft` returns the
     multi-token-prediction layers that the checkpoint carries beside them. `reads` names fields that
     speak of special attention and that this family understands although a given config may not make
     it ask for them: a special field that nobody read is refused. `defaults` and `aliases` serve
@@ -28,6 +29,6 @@ class Family:
     source: str
     draft: LayersOf | None = None
     reads: frozenset[str] = frozenset()
-    architectures: tuple[str, ...] = ()
+    nested: bool = False
     defaults: Mapping[str, object] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)

@@ -26,6 +26,14 @@ MAX_INT = 2**40
 _LONGEST_WORD = 40
 _WEIGHTS = ("bf16", "fp16", "fp32")
 
+# Other projects' names for sizes, used where a file lacks the name of its own class: else a table in
+# their spelling would be read as the class's default size.
+FOREIGN: Mapping[str, tuple[str, ...]] = {
+    "num_hidden_layers": ("num_layers", "n_layer", "n_layers", "num_decoder_layers"),
+    "num_attention_heads": ("n_head", "n_heads", "num_heads", "num_q_heads"),
+    "hidden_size": ("hidden_dim", "n_embd", "d_model", "emb_size"),
+}
+
 _DEFAULTS_FILE = Path(__file__).with_name("defaults.json")
 
 
@@ -82,13 +90,20 @@ def weights_dtype(raw: Mapping[str, object]) -> str | None:
 
 @dataclass(slots=True, kw_only=True)
 class Fields:
-    """The fields of one config (or nested config), and all that was assumed while reading them."""
+    """The fields of one config (or nested config), and all that was assumed while reading them.
+
+    `complete` is False for a table that gives some fields of a config and not its class: what it
+    leaves out may be anything, so that no default of a class decides there. `outer` is the config
+    that these are nested in.
+    """
 
     raw: Mapping[str, object]
     model_type: str
     path: Path_ = ()
     encoder_tokens: int | None = None
     weights_dtype: str | None = None
+    complete: bool = True
+    outer: Fields | None = None
     defaults: Mapping[str, object] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     not_null: frozenset[str] = frozenset()
@@ -142,6 +157,10 @@ class Fields:
                     )
         return found
 
+    def seen(self, *names: str) -> None:
+        """Mark fields as understood, where what else the file says makes them idle."""
+        self.asked.update(names)
+
     def value(self, *names: str) -> object:
         """Return the value as the file has it, or None when it is absent or null."""
         key = self.key(*names)
@@ -161,6 +180,8 @@ class Fields:
         """Return the class's constant for an absent field, or None; the use of it is noted."""
         value = self._constant(name)
         if value is not None:
+            if not self.complete:
+                raise self.missing(name)
             self.assume_default(name, value)
         return value
 
@@ -169,6 +190,16 @@ class Fields:
         if value is None and name in self.aliases:
             value = self.defaults.get(self.aliases[name])
         return None if isinstance(value, str) and value.startswith("=") else value
+
+    def guess(self, name: str) -> None:
+        """Refuse to fill in a field by its class's rule where the table is no whole config.
+
+        Raises:
+            Missing: when `complete` is False.
+
+        """
+        if not self.complete:
+            raise self.missing(name)
 
     def assume(self, code: str, template: str, **params: object) -> None:
         """Add an assumption that the answer must carry; the same one is said once."""
@@ -211,7 +242,7 @@ class Fields:
             Conflict: when two spellings disagree.
 
         """
-        key = self.key(*names)
+        key = self.key(*names) or self._foreign(names[0])
         if key is None:
             value = self.default(names[0])
             return None if value is None else checked_int(value, self.at(names[0]), low=low, high=high)
@@ -225,6 +256,20 @@ class Fields:
                 )
             return None
         return checked_int(value, self.at(key), low=low, high=high)
+
+    def _foreign(self, name: str) -> str | None:
+        """Return another project's spelling of a size that the file lacks under its own."""
+        for spelling in FOREIGN.get(name, ()):
+            if self.raw.get(spelling) is not None:
+                self.asked.add(spelling)
+                self.assume(
+                    "foreign_spelling",
+                    "{field} is taken for {name}, which the file does not have",
+                    field=".".join(map(str, self.at(spelling))),
+                    name=name,
+                )
+                return spelling
+        return None
 
     def integer(
         self, *names: str, low: int = 1, high: int = MAX_INT, otherwise: int | None = None
@@ -240,6 +285,7 @@ class Fields:
             return value
         if otherwise is None:
             raise self.missing(names[0])
+        self.guess(names[0])
         self.assume_default(names[0], otherwise)
         return otherwise
 
@@ -269,6 +315,7 @@ class Fields:
             if default is None:
                 return otherwise
             if default is True:
+                self.guess(names[0])
                 self.assume_default(names[0], default)
             return default is True
         value = self.raw[key]
@@ -351,25 +398,30 @@ class Fields:
         return [value for value in values if isinstance(value, str)]
 
     def part(self, name: str, *, model_type: str | None = None) -> Fields | None:
-        """Return a nested config, or None when it is absent or null.
-
-        It shares the notes of this one, and has the defaults of `model_type`, else of its own.
-        """
+        """Return a nested config, or None when it is absent or null."""
         value = self.value(name)
-        if value is None:
-            return None
+        return None if value is None else self.nested(value, self.at(name), model_type=model_type)
+
+    def nested(self, value: object, path: Path_, *, model_type: str | None = None) -> Fields:
+        """Return the fields of a nested config.
+
+        They share the notes of these, and have the defaults of the nested type, else of
+        `model_type`, else of this one.
+        """
         if not is_mapping(value):
             raise WrongType(
-                "{field} must be an object, got {value}", field=self.at(name), value=shown(value)
+                "{field} must be an object, got {value}", field=path, value=shown(value)
             )
         named = value.get("model_type")
         own = named if isinstance(named, str) and named else model_type
         return Fields.of(
             value,
             own or self.model_type,
-            path=self.at(name),
+            path=path,
             encoder_tokens=self.encoder_tokens,
             weights_dtype=weights_dtype(value) or self.weights_dtype,
+            complete=self.complete,
+            outer=self,
             assumptions=self.assumptions,
             notes=self.notes,
         )
@@ -382,6 +434,8 @@ class Fields:
             path=path,
             encoder_tokens=self.encoder_tokens,
             weights_dtype=self.weights_dtype,
+            complete=self.complete,
+            outer=self.outer,
             defaults=self.defaults,
             aliases=self.aliases,
             not_null=self.not_null,

@@ -119,7 +119,7 @@ def _longcat_layers(fields: Fields) -> list[Layer]:
         count = 2 * fields.layers("num_layers")
     else:
         count = fields.layers("num_hidden_layers")
-    fields.asked.add("num_hidden_layers")
+    fields.seen("num_hidden_layers")
     return [Layer(states=(latent(fields),))] * count
 
 
@@ -202,7 +202,7 @@ def _dots3_kinds(fields: Fields, count: int) -> list[str]:
             sparse if not slides or index < 2 or index % 4 == 1 else "sliding"
             for index in range(count)
         ]
-    fields.asked.add("use_sliding_window")
+    fields.seen("use_sliding_window")
     for index, name in enumerate(given):
         if name not in words:
             raise Unsupported(

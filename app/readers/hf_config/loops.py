@@ -60,7 +60,7 @@ def _hrm_layers(fields: Fields) -> list[Layer]:
         if fields.says("num_layers_per_stack") or not fields.says("num_hidden_layers")
         else fields.layers("num_hidden_layers")
     )
-    fields.asked.add("num_hidden_layers")
+    fields.seen("num_hidden_layers")
     count = bounded(fields, stack * high * (low + 1), "H_cycles")
     return [Layer(states=(multi_head_own_width("head_dim")(fields).full(),))] * count
 
@@ -125,10 +125,10 @@ def _inkling_layers(fields: Fields) -> list[Layer]:
     """
     count = fields.layers()
     window = fields.integer_or_none("sliding_window", "sliding_window_size", high=MAX_TOKENS)
-    fields.asked.add("sliding_window_size")
+    fields.seen("sliding_window_size")
     words: Mapping[str, str] = {HYBRID: FULL, HYBRID_SLIDING: SLIDING}
     kinds = layer_kinds(fields, count, _inkling_pattern, window, words=words)
-    fields.asked.update(("local_layer_ids", "swa_num_attention_heads"))
+    fields.seen("local_layer_ids", "swa_num_attention_heads")
     full = grouped(fields)
     narrow = HeadShape(
         kv_heads=fields.integer("swa_num_key_value_heads", high=MAX_HEADS),
@@ -184,7 +184,7 @@ def _inkling_loop_layers(fields: Fields) -> list[Layer]:
     for short, name in names.items():
         found = loop.integer_or_none(short, low=0, high=MAX_LAYERS) if loop else None
         values[short] = fields.integer(name, low=0, high=MAX_LAYERS) if found is None else found
-        fields.asked.add(name)
+        fields.seen(name)
     start, end, passes = values["core_start"], values["core_end"], values["num_passes"]
     if not start <= end <= len(layers) or passes < 1:
         raise Conflict(
@@ -217,14 +217,14 @@ FAMILIES: tuple[Family, ...] = (
         name="inkling",
         model_types=("inkling_text", "inkling2_text"),
         layers=_inkling_layers,
-        reads=frozenset({"mtp_local_layer_ids", "shared_expert_sink"}),
+        reads=frozenset({"mtp_local_layer_ids", "number_of_conv_states"}),
         source="Transformers 5.24 models/inkling/configuration_inkling.py",
     ),
     Family(
         name="inkling_loop",
         model_types=("inkling2_loop_text",),
         layers=_inkling_loop_layers,
-        reads=frozenset({"loop_gate_rank"}),
+        reads=frozenset({"loop_gate_rank", "number_of_conv_states"}),
         source="Transformers 5.24 models/inkling2_loop/configuration_inkling2_loop.py",
     ),
 )

@@ -54,7 +54,7 @@ def _cohere2_moe(fields: Fields, layers: int, window: int | None) -> list[str]: 
 def _modernbert_window(fields: Fields) -> int | None:
     """Return the window, else half of `local_attention`, which spans both sides."""
     if fields.says("sliding_window"):
-        fields.asked.add("local_attention")
+        fields.seen("local_attention")
         return fields.integer("sliding_window", high=MAX_TOKENS)
     return fields.integer("local_attention", low=2, high=MAX_TOKENS) // 2
 

@@ -72,7 +72,7 @@ _multi_head = windowed(heads=multi_head)
 
 def _jetmoe(fields: Fields) -> HeadShape:
     """Return JetMoE's heads: query heads are KV heads times experts a token."""
-    fields.key("num_attention_heads")
+    fields.seen("num_attention_heads")
     width = head_width(fields)
     return HeadShape(kv_heads=fields.heads("num_key_value_heads"), k_dim=width, v_dim=width)
 
@@ -82,7 +82,7 @@ def _falcon(fields: Fields) -> HeadShape:
 
     The model needs no more; Transformers copies them to all heads before it caches them.
     """
-    fields.asked.update(("multi_query", "num_kv_heads", "n_head_kv", "head_dim"))
+    fields.seen("multi_query", "num_kv_heads", "n_head_kv", "head_dim")
     if fields.flag("new_decoder_architecture"):
         width = split_width(fields)
         return HeadShape(kv_heads=shared_heads(fields, "num_kv_heads"), k_dim=width, v_dim=width)
@@ -140,7 +140,7 @@ def _gpt_neo(fields: Fields) -> list[Layer]:
     if "local" in kinds:
         window = fields.integer("window_size")
         made["local"] = Layer(states=(sliding(shape, window),))
-    fields.asked.update(("attention_types", "window_size"))
+    fields.seen("attention_types", "window_size")
     for index, kind in enumerate(kinds):
         if kind not in made:
             raise Unsupported(
@@ -237,7 +237,7 @@ def _unlimited_ocr(fields: Fields) -> list[Layer]:
 
     The prompt's length is no part of a config, so every position is counted.
     """
-    fields.asked.update(("layer_types", "sliding_window"))
+    fields.seen("layer_types", "sliding_window")
     shape = grouped_split(fields)
     if fields.says("sliding_window") or fields.default("sliding_window"):
         fields.assume(

@@ -11,7 +11,9 @@ from app.readers.hf_config import (
     periodic,
     plain,
     recurrent,
+    remote,
     sharing,
+    tables,
     uneven,
 )
 from app.readers.hf_config.family import Family
@@ -24,6 +26,8 @@ _MODULES = (
     sharing,
     uneven,
     loops,
+    remote,
+    tables,
     recurrent,
     hybrid,
     encoder_decoder,

@@ -51,7 +51,7 @@ def _gemma4(pattern: Pattern) -> LayersOf:
         narrow = grouped(fields)
         own = per_layer(fields, count)
         wide = narrow if own else _global_shape(fields, narrow)
-        fields.asked.update(("global_head_dim", "num_global_key_value_heads", "attention_k_eq_v"))
+        fields.seen("global_head_dim", "num_global_key_value_heads", "attention_k_eq_v")
         made = {
             kind: Layer(states=(state_of(fields, kind, wide if kind == FULL else narrow, window),))
             for kind in set(kinds)

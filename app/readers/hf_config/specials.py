@@ -41,7 +41,7 @@ _HARMLESS = frozenset({
     "image_token_compression_method", "img_token_compression_config", "drop_vision_last_layer",
     "cross_attention_hidden_size", "query_pre_attn_scalar", "attn_layer_norm",
     "num_attention_heads_per_layer", "vocab_size_per_layer_input", "hidden_size_per_layer_input",
-    "context_window_size", "memory_efficient", "gradient_checkpointing", "ignore_index",
+    "context_window_size", "for_llm_compressor", "memory_efficient", "gradient_checkpointing", "ignore_index",
     "attn_logit_softcapping", "attention_k_eq_v", "string_tokens", "add_attention_sink_bias",
     "add_swa_attention_sink_bias", "add_full_attention_sink_bias", "use_mem_rope",
     "use_mem_eff_path", "use_mem_efficient_attention", "ring_attn_layers", "indexer_rope_interleave",

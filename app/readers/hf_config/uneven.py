@@ -36,7 +36,7 @@ def _mimo_layers(fields: Fields) -> list[Layer]:
     full = _mimo_heads(fields, "", None)
     narrow = _mimo_heads(fields, "swa_", full)
     kinds = layer_kinds(fields, count, _mimo_pattern, window)
-    fields.asked.update(("hybrid_layer_pattern", "attention_chunk_size", "hybrid_block_size"))
+    fields.seen("hybrid_layer_pattern", "attention_chunk_size", "hybrid_block_size")
     made = {
         kind: Layer(states=(state_of(fields, kind, full if kind == FULL else narrow, window),))
         for kind in set(kinds)
@@ -51,7 +51,7 @@ def _mimo_window(fields: Fields) -> int | None:
     """
     size = fields.integer_or_none("sliding_window_size", high=MAX_TOKENS - 1)
     if size is not None:
-        fields.asked.add("sliding_window")
+        fields.seen("sliding_window")
         return size + 1
     return window_size(fields)
 
@@ -126,7 +126,7 @@ def _step_all(fields: Fields) -> list[Layer]:
 def _step_sliding(fields: Fields, shape: HeadShape) -> HeadShape:
     """Return the heads of sliding layers, which `attention_other_setting` may give."""
     other = fields.part("attention_other_setting")
-    fields.asked.update(("num_sliding_attention_heads", "num_attention_heads"))
+    fields.seen("num_sliding_attention_heads", "num_attention_heads")
     if other is None:
         return shape
     heads = other.integer_or_none(

@@ -41,7 +41,7 @@ WORDS: Mapping[str, str] = {FULL: FULL, "attention": FULL, SLIDING: SLIDING, CHU
 def window_size(fields: Fields) -> int | None:
     """Return the window, or None: null, or switched off by `use_sliding_window`."""
     if not fields.flag("use_sliding_window", otherwise=True):
-        fields.key("sliding_window", "max_window_layers")
+        fields.seen("sliding_window", "max_window_layers")
         return None
     return fields.integer_or_none("sliding_window", high=MAX_TOKENS)
 
@@ -68,6 +68,7 @@ def throughout(fields: Fields, layers: int, window: int | None) -> list[str]:
     """Return the plain rule: a window, if there is one, holds in every layer."""
     if window is not None:
         if "sliding_window" not in fields.defaults:
+            fields.guess("layer_types")
             fields.assume(
                 "window_everywhere",
                 "{model_type} has no window of its own; {field} is taken to hold in every layer",
@@ -145,7 +146,7 @@ def unless_no_window(pattern: Pattern) -> Pattern:
 
     def kinds(fields: Fields, layers: int, window: int | None) -> list[str]:
         if window is None:
-            fields.key("sliding_window_pattern")
+            fields.seen("sliding_window_pattern")
             return [FULL] * layers
         return pattern(fields, layers, window)
 
@@ -155,7 +156,7 @@ def unless_no_window(pattern: Pattern) -> Pattern:
 def from_max_window_layers(fields: Fields, layers: int, window: int | None) -> list[str]:
     """Return the rule of Qwen2 and Qwen3: windows from layer `max_window_layers` on."""
     if window is None:
-        fields.key("max_window_layers")
+        fields.seen("max_window_layers")
         return [FULL] * layers
     first = min(fields.integer("max_window_layers", low=0), layers)
     return [FULL] * first + [SLIDING] * (layers - first)
@@ -164,7 +165,7 @@ def from_max_window_layers(fields: Fields, layers: int, window: int | None) -> l
 def even_below_max_window_layers(fields: Fields, layers: int, window: int | None) -> list[str]:
     """Return the rule of Qwen2-MoE: windows in even layers below `max_window_layers`."""
     if window is None:
-        fields.key("max_window_layers")
+        fields.seen("max_window_layers")
         return [FULL] * layers
     end = fields.integer("max_window_layers", low=0)
     return [SLIDING if index % 2 == 0 and index < end else FULL for index in range(layers)]
@@ -209,6 +210,7 @@ def _lettered(fields: Fields, names: tuple[str, ...], letters: str, layers: int)
 
 
 def _assume_pattern(fields: Fields, rule: str) -> None:
+    fields.guess("layer_types")
     fields.assume(
         "layer_pattern",
         "the file does not say which layers have a window; {model_type} {rule}",
@@ -237,10 +239,10 @@ def layer_kinds(
     if given is None:
         return pattern(fields, layers, window)
     # Where every layer is named, the spellings that would otherwise decide are idle.
-    fields.key("sliding_window_pattern", "_sliding_window_pattern")
-    fields.asked.update(("sliding_window_pattern", "_sliding_window_pattern", "max_window_layers",
-                         "global_attn_every_n_layers", "sliding_window",
-                         "prefix_dense_sliding_window_pattern"))  # fmt: skip
+    fields.seen(
+        "sliding_window_pattern", "_sliding_window_pattern", "max_window_layers", "sliding_window",
+        "global_attn_every_n_layers", "prefix_dense_sliding_window_pattern",
+    )  # fmt: skip
     for index, name in enumerate(given):
         if name not in words:
             raise Unsupported(
