@@ -20,7 +20,7 @@ from app.domain.errors import Conflict, FieldPath, Missing, OutOfRange, WrongTyp
 
 Vector = tuple[float, ...]
 Rows = tuple[Vector, ...]
-# A score or weight of None belongs to a position that the query may not see.
+# A score of None belongs to a position that the query may not see; its weight is 0.
 MaskedRows = tuple[tuple[float | None, ...], ...]
 
 MAX_WIDTH = 512
@@ -80,10 +80,10 @@ class AttentionInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attended:
-    """What came of it, a row for each query; None where a position is out of the query's sight."""
+    """What came of it, a row for each query over all positions."""
 
     scores: MaskedRows
-    weights: MaskedRows
+    weights: Rows
     outputs: Rows
 
 
@@ -109,7 +109,7 @@ def attend(inputs: AttentionInputs) -> Attended:
     mask, of which a single query needs nothing.
     """
     scores: list[tuple[float | None, ...]] = []
-    weights: list[tuple[float | None, ...]] = []
+    weights: list[Vector] = []
     outputs: list[Vector] = []
     keys, values = inputs.keys, inputs.values
     for offset, query in enumerate(inputs.queries):
@@ -117,9 +117,9 @@ def attend(inputs: AttentionInputs) -> Attended:
         first = visible_from(position, inputs.window)
         seen_scores = _scores(query, keys[first : position + 1])
         seen_weights = _softmax(seen_scores)
-        before, after = (None,) * first, (None,) * (len(keys) - position - 1)
-        scores.append(before + seen_scores + after)
-        weights.append(before + seen_weights + after)
+        before, after = first, len(keys) - position - 1
+        scores.append((None,) * before + seen_scores + (None,) * after)
+        weights.append((0.0,) * before + seen_weights + (0.0,) * after)
         outputs.append(_weighted_sum(seen_weights, values[first : position + 1]))
     return Attended(scores=tuple(scores), weights=tuple(weights), outputs=tuple(outputs))
 
@@ -135,7 +135,7 @@ def cached_attention(
 ) -> CachedStep:
     """Append one position and attend with its query.
 
-    Positions outside `window` have weight 0 here. The arguments are left as they are.
+    Positions outside `window` have weight 0. The arguments are left as they are.
 
     >>> cached_attention([0], [[0]], [[2]], [0], [4]).output
     (3.0,)
@@ -155,13 +155,13 @@ def cached_attention(
     attended = attend(inputs)
     return CachedStep(
         output=attended.outputs[0],
-        weights=tuple(0.0 if weight is None else weight for weight in attended.weights[0]),
+        weights=attended.weights[0],
         keys=inputs.keys,
         values=inputs.values,
     )
 
 
-def attention_inputs(
+def attention_inputs(  # noqa: PLR0913 - the fields of the request
     *,
     query: object = None,
     queries: object = None,

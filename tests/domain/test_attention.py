@@ -83,11 +83,10 @@ def test_caller_lists_are_left_alone() -> None:
 
 @given(questions())
 def test_weights_of_every_query_sum_to_one(inputs: AttentionInputs) -> None:
-    """Visible weights are between 0 and 1 and sum to 1 within one rounding a weight."""
+    """Weights are between 0 and 1 and sum to 1 within one rounding a weight."""
     for row in attend(inputs).weights:
-        seen = [weight for weight in row if weight is not None]
-        assert all(0 <= weight <= 1 for weight in seen)
-        assert abs(math.fsum(seen) - 1) <= len(seen) * 2**-53
+        assert all(0 <= weight <= 1 for weight in row)
+        assert abs(math.fsum(row) - 1) <= len(row) * 2**-53
 
 
 @given(questions())
@@ -149,7 +148,7 @@ def test_several_queries_equal_one_step_after_another(inputs: AttentionInputs) -
         assert step.output == together[index]
 
 
-def test_masked_positions_have_neither_score_nor_weight() -> None:
+def test_masked_positions_have_no_score_and_no_weight() -> None:
     """Of two new positions the first does not see the second, and a window of 2 hides the cache."""
     attended = attend(
         attention_inputs(
@@ -161,7 +160,7 @@ def test_masked_positions_have_neither_score_nor_weight() -> None:
             window=2,
         )
     )
-    assert attended.weights == ((0.5, 0.5, None), (None, 0.5, 0.5))
+    assert attended.weights == ((0.5, 0.5, 0.0), (0.0, 0.5, 0.5))
     assert attended.scores == ((0.0, 0.0, None), (None, 0.0, 0.0))
     assert attended.outputs == ((4.0,), (3.0,))
 
