@@ -154,4 +154,3 @@ def per_layer(fields: Fields, layers: int) -> dict[int, Fields]:
         if own is not None:
             found[int(key)] = fields.overlaid(own.raw, own.path)
     return found
-

@@ -1,10 +1,10 @@
 """DeepSeek-V4: a window of raw positions, and beside it one entry for each so many tokens.
 
-Keys and values are one vector of `head_dim`, of which the last part is rotated. Every layer keeps a
-window of them. Compressed layers pool each group of tokens (4, or 128) into one more entry; those of
-4 keep an index key an entry, overlap with the group before, and choose among entries. Until a group
-is complete, its tokens' projections and gates wait. DeepSeek-V4 report, section 2.3; Transformers
-5.24 models/deepseek_v4/modeling_deepseek_v4.py.
+Keys and values are one vector of `head_dim`, of which the last part is rotated. Every layer keeps
+a window of them. Compressed layers pool each group of tokens (4, or 128) into one more entry. Those
+of 4 keep an index key with each entry, overlap with the group before, and choose among entries.
+Until a group is complete, its tokens' projections and gates wait. DeepSeek-V4 report, section 2.3;
+Transformers 5.24 models/deepseek_v4/modeling_deepseek_v4.py.
 """
 
 from __future__ import annotations

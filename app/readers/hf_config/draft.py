@@ -19,8 +19,9 @@ def draft_count(fields: Fields) -> int:
         if fields.says(name):
             return fields.integer(name, low=0, high=MAX_DRAFT_LAYERS)
     if fields.says("num_mtp_modules"):
-        each = fields.integer("mtp_transformer_layers", low=0, high=MAX_DRAFT_LAYERS, otherwise=1)
-        return fields.integer("num_mtp_modules", low=0, high=MAX_DRAFT_LAYERS) * each
+        each = fields.integer_or_none("mtp_transformer_layers", low=0, high=MAX_DRAFT_LAYERS)
+        modules = fields.integer("num_mtp_modules", low=0, high=MAX_DRAFT_LAYERS)
+        return modules * (1 if each is None else each)
     return 0
 
 

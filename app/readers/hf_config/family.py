@@ -16,11 +16,12 @@ class Family:
     """Model types whose layers are read by one function.
 
     `nested` is True for types whose own function reads the nested parts of the config (a decoder, a
-    text part): else the reader descends to the language model first. `layers` returns the layers in order (equal ones may be the same object). `draft` returns the
-    multi-token-prediction layers that the checkpoint carries beside them. `reads` names fields that
-    speak of special attention and that this family understands although a given config may not make
-    it ask for them: a special field that nobody read is refused. `defaults` and `aliases` serve
-    types that Transformers has no class for; `source` says where the rule is public.
+    text part): else the reader descends to the language model first. `layers` returns the layers in
+    order (equal ones may be the same object); `draft` the multi-token-prediction layers that the
+    checkpoint carries beside them. `reads` names fields that speak of special attention and that
+    this family understands although a given config may not make it ask for them: a special field
+    that nobody read is refused. `defaults` and `aliases` serve types that Transformers has no class
+    for; `source` says where the rule is public.
     """
 
     name: str

@@ -7,71 +7,31 @@ A number is a JSON integer: no string, no float, no bool passes for one.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
 from typing import TypeGuard
 
 from app.domain.checks import checked_int
 from app.domain.dtypes import ALIASES, DTYPES, DType
-from app.domain.errors import Conflict, Missing, OutOfRange, WrongType, shown
+from app.domain.errors import Conflict, FieldPath, Missing, OutOfRange, WrongType, shown
 from app.domain.notes import Note
 from app.domain.state import MAX_DIM, MAX_HEADS, MAX_LAYERS
+from app.readers.hf_config.defaults import class_defaults
 
-Path_ = tuple[str | int, ...]
+__all__ = ["FOREIGN", "Fields", "class_defaults", "is_mapping", "weights_dtype"]
+
 MAX_LIST = MAX_LAYERS
 MAX_INT = 2**40
 _LONGEST_WORD = 40
 _WEIGHTS = ("bf16", "fp16", "fp32")
 
-# Other projects' names for sizes, used where a file lacks the name of its own class: else a table in
-# their spelling would be read as the class's default size.
+# Other projects' names for sizes, used where a file lacks the name of its own class: a table in
+# their spelling would else be read as the class's default size.
 FOREIGN: Mapping[str, tuple[str, ...]] = {
     "num_hidden_layers": ("num_layers", "n_layer", "n_layers", "num_decoder_layers"),
     "num_attention_heads": ("n_head", "n_heads", "num_heads", "num_q_heads"),
     "hidden_size": ("hidden_dim", "n_embd", "d_model", "emb_size"),
 }
-
-_DEFAULTS_FILE = Path(__file__).with_name("defaults.json")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClassDefaults:
-    """What the config class of a model type assumes.
-
-    `values` holds constants, and the rules "=heads" and "=hidden/heads"; `aliases` the class's
-    attribute map (canonical name to the name in the file); `not_null` fields that it refuses as
-    null; `parts` the nested configs it has, with the model type that each takes when none is named.
-    """
-
-    values: Mapping[str, object]
-    aliases: Mapping[str, str]
-    not_null: frozenset[str]
-    parts: Mapping[str, str]
-
-
-_NO_DEFAULTS = ClassDefaults(values={}, aliases={}, not_null=frozenset(), parts={})
-
-
-@cache
-def _default_rows() -> dict[str, ClassDefaults]:
-    rows = json.loads(_DEFAULTS_FILE.read_text(encoding="utf-8"))
-    return {
-        model_type: ClassDefaults(
-            values=row.get("values", {}),
-            aliases=row.get("aliases", {}),
-            not_null=frozenset(row.get("not_null", ())),
-            parts=row.get("parts", {}),
-        )
-        for model_type, row in rows.items()
-    }
-
-
-def class_defaults(model_type: str) -> ClassDefaults:
-    """Return what Transformers 5.24's config class of that type assumes; empty when it has none."""
-    return _default_rows().get(model_type, _NO_DEFAULTS)
 
 
 def is_mapping(value: object) -> TypeGuard[Mapping[str, object]]:
@@ -99,7 +59,7 @@ class Fields:
 
     raw: Mapping[str, object]
     model_type: str
-    path: Path_ = ()
+    path: FieldPath = ()
     encoder_tokens: int | None = None
     weights_dtype: str | None = None
     complete: bool = True
@@ -126,7 +86,7 @@ class Fields:
 
     # What the file says
 
-    def at(self, name: str, *rest: str | int) -> Path_:
+    def at(self, name: str, *rest: str | int) -> FieldPath:
         """Return the path of a field, for an error."""
         return (*self.path, name, *rest)
 
@@ -245,7 +205,9 @@ class Fields:
         key = self.key(*names) or self._foreign(names[0])
         if key is None:
             value = self.default(names[0])
-            return None if value is None else checked_int(value, self.at(names[0]), low=low, high=high)
+            return (
+                None if value is None else checked_int(value, self.at(names[0]), low=low, high=high)
+            )
         value = self.raw[key]
         if value is None:
             if names[0] in self.not_null:
@@ -258,10 +220,14 @@ class Fields:
         return checked_int(value, self.at(key), low=low, high=high)
 
     def _foreign(self, name: str) -> str | None:
-        """Return another project's spelling of a size that the file lacks under its own."""
+        """Return another project's spelling of a size that the file lacks under its own.
+
+        The file is then a table in that project's names, and no whole config of the class.
+        """
         for spelling in FOREIGN.get(name, ()):
             if self.raw.get(spelling) is not None:
                 self.asked.add(spelling)
+                self.complete = False
                 self.assume(
                     "foreign_spelling",
                     "{field} is taken for {name}, which the file does not have",
@@ -402,7 +368,7 @@ class Fields:
         value = self.value(name)
         return None if value is None else self.nested(value, self.at(name), model_type=model_type)
 
-    def nested(self, value: object, path: Path_, *, model_type: str | None = None) -> Fields:
+    def nested(self, value: object, path: FieldPath, *, model_type: str | None = None) -> Fields:
         """Return the fields of a nested config.
 
         They share the notes of these, and have the defaults of the nested type, else of
@@ -426,7 +392,7 @@ class Fields:
             notes=self.notes,
         )
 
-    def overlaid(self, own: Mapping[str, object], path: Path_) -> Fields:
+    def overlaid(self, own: Mapping[str, object], path: FieldPath) -> Fields:
         """Return these fields with some replaced, as for one layer that has its own."""
         return Fields(
             raw={**self.raw, **own},

@@ -26,6 +26,7 @@ INDEX_READS = LATENT_READS | {
     "layer_types", "index_topk_freq", "index_skip_topk_offset", "index_topk_pattern",
     "indexer_types", "index_head_dim",
 }  # fmt: skip
+_FIRST_FULL = 2  # dots3_note's first layers never slide
 _V2 = "https://arxiv.org/abs/2405.04434, Transformers 5.24 models/deepseek_v2"
 _V32 = "DeepSeek-V3.2 report, Transformers 5.24 models/deepseek_v32"
 
@@ -145,17 +146,13 @@ def _mistral_large4_layers(fields: Fields) -> list[Layer]:
     return layers
 
 
-def _large4_layer(
-    key: tuple[bool, int, int | None], rank: int, rope: int, index_dim: int
-) -> Layer:
+def _large4_layer(key: tuple[bool, int, int | None], rank: int, rope: int, index_dim: int) -> Layer:
     owns_index, rotates, source = key
     index = index_dim if owns_index else 0
     if source is None:
         return Layer(
             states=(
-                LatentAttention(
-                    latent_dim=rank, rope_dim=rope if rotates else 0, index_dim=index
-                ),
+                LatentAttention(latent_dim=rank, rope_dim=rope if rotates else 0, index_dim=index),
             )
         )
     states: tuple[State, ...] = (Shared(with_layer=source),)
@@ -199,7 +196,7 @@ def _dots3_kinds(fields: Fields, count: int) -> list[str]:
     if given is None:
         slides = fields.flag("use_sliding_window", otherwise=True)
         return [
-            sparse if not slides or index < 2 or index % 4 == 1 else "sliding"
+            sparse if not slides or index < _FIRST_FULL or index % 4 == 1 else "sliding"
             for index in range(count)
         ]
     fields.seen("use_sliding_window")

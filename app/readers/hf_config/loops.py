@@ -1,4 +1,4 @@
-"""Decoders that pass through some layers several times: each pass keeps keys and values of its own."""
+"""Decoders that pass some layers several times: each pass keeps keys and values of its own."""
 
 from __future__ import annotations
 
@@ -80,9 +80,7 @@ def _dory_layers(fields: Fields) -> list[Layer]:
         halves, given = 2, given[::2]
     count = count // halves
     if given is not None:
-        fields = fields.overlaid(
-            {"layer_types": given, "num_hidden_layers": count}, fields.path
-        )
+        fields = fields.overlaid({"layer_types": given, "num_hidden_layers": count}, fields.path)
     window = window_size(fields)
     kinds = layer_kinds(fields, count, every(4), window)
     shape = grouped(fields)

@@ -73,7 +73,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         name="gemma3",
         model_types=("gemma3_text",),
-        layers=windowed(every(6, *PATTERN), window=window_halved_if(True)),
+        layers=windowed(every(6, *PATTERN), window=window_halved_if("true")),
         source=_configuration("gemma3"),
     ),
     Family(

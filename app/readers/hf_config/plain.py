@@ -10,7 +10,6 @@ from app.domain.errors import Unsupported
 from app.domain.state import MAX_LAYERS, CrossAttention, FullAttention, Layer
 from app.readers.hf_config.attention import (
     HeadShape,
-    grouped,
     grouped_split,
     head_width,
     multi_head,
@@ -35,13 +34,13 @@ _GROUPED = (
     "llama", "mistral", "mixtral", "gemma", "glm", "glm4", "granite", "granitemoe",
     "granitemoeshared", "cohere", "olmo", "olmo2", "olmoe", "flex_olmo", "phi", "phi3", "phimoe",
     "starcoder2", "seed_oss", "ernie4_5", "hunyuan_v1_dense", "hunyuan_v1_moe", "apertus",
-    "arcee", "bitnet", "exaone", "nemotron", "stablelm", "internlm3", "jais2", "helium",
+    "arcee", "bitnet", "nemotron", "stablelm", "internlm3", "jais2", "helium",
     "solar_open", "hyperclovax", "iquestcoder", "ministral3", "nanochat", "doge", "aria_text",
     "sarvam_moe", "diffllama", "chameleon", "moshi", "csm", "deepseek_ocr2_text", "molmo2_text",
     "cosmos3_edge_text", "apertus1p5_text", "ernie4_5_vl_moe_text", "glm4v_text", "glm_ocr_text",
     "glm4v_moe_text", "paddleocr_vl_text", "hunyuan_vl_text", "granite4_vision_text",
     "granite_docling_text", "emu3_text_model", "voxtral_realtime_text", "qwen3_vl_text",
-    "phi4_multimodal", "kyutai_speech_to_text", "evolla",
+    "phi4_multimodal", "kyutai_speech_to_text", "evolla", "glm_image_text",
 )  # fmt: skip
 
 _DRAFTING = ("glm4_moe", "ernie4_5_moe", "minimax_m2", "hy_v3")
@@ -153,6 +152,7 @@ def _expanded(fields: Fields, count: int) -> list[str]:
     """Return `attention_types` ([[["global", "local"], 12]]) written out."""
     groups = fields.items("attention_types")
     if groups is None:
+        fields.guess("attention_types")
         fields.assume_default("attention_types", [[["global", "local"], count // 2]])
         return [("global", "local")[index % 2] for index in range(count)]
     kinds: list[str] = []
@@ -251,6 +251,13 @@ def _unlimited_ocr(fields: Fields) -> list[Layer]:
 
 FAMILIES: tuple[Family, ...] = (
     Family(name="grouped", model_types=_GROUPED, layers=_plain, source=_SOURCE),
+    Family(
+        name="grouped",
+        model_types=("exaone",),
+        layers=_plain,
+        aliases={"num_hidden_layers": "num_layers"},
+        source="https://huggingface.co/LGAI-EXAONE/EXAONE-3.5-7.8B-Instruct modeling_exaone.py",
+    ),
     Family(
         name="grouped",
         model_types=_DRAFTING,

@@ -14,7 +14,7 @@ from app.readers.hf_config.family import Family
 from app.readers.hf_config.fields import Fields, class_defaults, is_mapping
 from app.readers.hf_config.registry import FAMILIES
 from app.readers.hf_config.specials import refuse_unread
-from app.readers.hf_config.tables import TABLE, dialect, known_as
+from app.readers.hf_config.tables import dialect, known_as
 from app.readers.hf_config.wrappers import PARTS, REMOTE
 from app.readers.reading import ModelReading
 
@@ -166,7 +166,7 @@ def _inner(fields: Fields, family: Family | None) -> Fields | None:
     parts = _parts_of(fields)
     if family is None and parts is None:
         raise Unknown(
-            "{field} {value} is not a known model type; an unknown one is never read as a known one",
+            "{field} {value} is not a known model type, and none is read as another",
             field=fields.at("model_type"),
             value=shown(fields.model_type),
         )

@@ -170,7 +170,7 @@ def _minicpm_check(fields: Fields) -> HeadShape:
         )
     if fields.says("sparse_config"):
         raise Unsupported(
-            "{field} is set, and what its sparse layers keep beside keys and values is not modelled",
+            "{field} is set, and what its sparse layers keep is not modelled",
             field=fields.at("sparse_config"),
         )
     return grouped(fields)

@@ -23,7 +23,7 @@ GLOBAL_HEAD_DIM = 512
 def _gemma3n_layers(fields: Fields) -> list[Layer]:
     """Return Gemma 3n's layers: every fifth is full, the last ones share."""
     count = fields.layers()
-    window = window_halved_if(True)(fields)
+    window = window_halved_if("true")(fields)
     kinds = layer_kinds(fields, count, every(5), window)
     shape = grouped(fields)
     made = {kind: Layer(states=(state_of(fields, kind, shape, window),)) for kind in set(kinds)}
@@ -107,7 +107,7 @@ def _share_last(fields: Fields, layers: list[Layer], kinds: list[str]) -> list[L
 
 
 def _hunyuan_layers(fields: Fields) -> list[Layer]:
-    """Return Hunyuan-Large's layers: with `use_cla`, groups of `cla_share_factor` share the first's.
+    """Return Hunyuan-Large's layers: with `use_cla`, those of a group share the first one's.
 
     https://arxiv.org/abs/2411.02265, section 2.1 (cross-layer attention).
     """

@@ -12,52 +12,52 @@ from functools import lru_cache
 from app.domain.errors import Unsupported, shown
 from app.readers.hf_config.fields import Fields
 
+_LONGEST_NAME = 200
+
 _SPECIAL = re.compile(
-    r"window|sliding|^swa_|chunk|spars|ssm|mamba|conv|recur|rwkv|linear_(attn|attention|key|num|val)"
-    r"|kda|delta|latent|lora_rank|index_|indexer|compress|(share|shared)_kv|kv_(share|source|layer)"
-    r"|cla(_|$)|cross_(attention|attn|layer)|layer_types|block_(type|config)|blocks_type|hybrid"
-    r"|attn_(type|layer)|attention_(type|pattern|layer)|memory|mem_|(local|global)_(attn|attention)"
-    r"|state_(size|dim)|_d_state|loop|retention|landmark|attention_sink|streaming|n_sink"
-    r"|kv_(heads|head|lora)|head_kv|per_layer|layer_group|depth_attention|attn_config"
-    r"|multi_query|query_group|kv_channels|v_head_dim|nope|key_size|head_dim"
+    r"window|sliding|^swa_|chunk|spars|ssm|mamba|conv(_|\d|$)|recur|rwkv|kda|delta|latent|lora_rank"
+    r"|linear_(attn|attention|key|num|val|conv|head)|index_|indexer|compress|hybrid|retention"
+    r"|(share|shared)_kv|kv_(share|source|layer|lora|head)|head_kv|cla(_|$)|multi_query|query_group"
+    r"|cross_(attention|attn|layer)|(local|global)_(attn|attention)|layer_types|blocks?_(type|conf)"
+    r"|attn_(type|layer|config)|attention_(type|pattern|layer|sink|chunk)|memory|mem_|landmark"
+    r"|state_(size|dim)|_d_state|loop|streaming|n_sink|per_layer|layer_group|depth_attention"
+    r"|kv_channels|head_dim|key_size|nope"
 )
 
-# Matching names that say nothing of what a layer keeps, with the reason they are safe.
+# Matching names that say nothing of what a layer keeps, by the reason why they are safe.
 _HARMLESS = frozenset({
-    # Mixture-of-experts placement and loss.
-    "decoder_sparse_step", "moe_latent_size", "mlp_layer_types", "mtp_mlp_layer_types", "num_sparse_encoder_layers",
-    "num_sparse_decoder_layers", "encoder_sparse_step",
+    # Where experts stand.
+    "decoder_sparse_step", "mlp_layer_types", "mtp_mlp_layer_types", "encoder_sparse_step",
+    "num_sparse_encoder_layers", "num_sparse_decoder_layers",
     # Quantisation and pruning of weights.
     "sparsity_config", "compression_config", "quantization_config", "global_compression_ratio",
+    "for_llm_compressor",
     # How a computation is cut, not what is kept.
-    "chunk_size_feed_forward", "chunk_size", "mamba_chunk_size", "hc_lowrank",
+    "chunk_size_feed_forward", "chunk_size", "mamba_chunk_size", "hc_lowrank", "memory_efficient",
+    "gradient_checkpointing", "use_mem_rope", "use_mem_eff_path", "use_mem_efficient_attention",
     # Positions: which layers rotate, and how.
     "nope_layer_interval", "no_rope_layers", "no_rope_layer_interval", "rope_local_base_freq",
-    "qk_rope_head_dim_scale", "swa_rope_theta", "layer_rope_theta",
-    # Low rank of queries or outputs: neither is kept.
-    "q_lora_rank", "o_lora_rank", "index_n_heads", "index_topk",
+    # Low rank of queries or outputs, heads and choices of an index: none of it is kept.
+    "q_lora_rank", "o_lora_rank", "index_n_heads", "index_topk", "indexer_rope_interleave",
+    "num_attention_heads_per_layer", "attention_k_eq_v",
     # Vision, audio and training.
     "fullatt_block_indexes", "deepstack_visual_indexes", "use_unified_vision_chunk",
-    "image_token_compression_method", "img_token_compression_config", "drop_vision_last_layer",
-    "cross_attention_hidden_size", "query_pre_attn_scalar", "attn_layer_norm",
-    "num_attention_heads_per_layer", "vocab_size_per_layer_input", "hidden_size_per_layer_input",
-    "context_window_size", "for_llm_compressor", "memory_efficient", "gradient_checkpointing", "ignore_index",
-    "attn_logit_softcapping", "attention_k_eq_v", "string_tokens", "add_attention_sink_bias",
-    "add_swa_attention_sink_bias", "add_full_attention_sink_bias", "use_mem_rope",
-    "use_mem_eff_path", "use_mem_efficient_attention", "ring_attn_layers", "indexer_rope_interleave",
+    "image_token_compression_method", "img_token_compression_config",
+    "cross_attention_hidden_size", "vocab_size_per_layer_input", "hidden_size_per_layer_input",
+    "context_window_size", "ignore_index",
 })  # fmt: skip
 
-# A token or index of something else than a layer: `boi_token_index`, `image_token_index` …
+# Names of something else: a token's index, a bias or a norm, an expert, an initial value.
 _OTHER = re.compile(
     r"token_(index|id)|_token$|activation_|_act$|initializer|init_|scoring|dropout|_theta$|string"
-    r"|multiplier|_bias$|norm|_eps$|_scale$|factor$|^_|expert|router|moe_layer|auto_map|rms"
+    r"|multiplier|_bias$|norm|_eps$|_scale$|factor$|^_|expert|router|moe|auto_map|softcap|_coef"
 )
 
 
 @lru_cache(maxsize=4096)
 def is_special(name: str) -> bool:
     """Return whether a field of that name may change what a layer keeps."""
-    if name in _HARMLESS or len(name) > 200:
+    if name in _HARMLESS or len(name) > _LONGEST_NAME:
         return False
     return _SPECIAL.search(name) is not None and _OTHER.search(name) is None
 

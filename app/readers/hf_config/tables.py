@@ -91,7 +91,9 @@ def _counted(raw: Mapping[str, object], name: str) -> list[str]:
     """Return one name a layer: those of the other kind, then the full ones."""
     other, full = raw.get(name), raw.get("full_attention_layers")
     if type(other) is not int or type(full) is not int or not 0 <= other <= MAX_LAYERS:
-        raise Missing("{field} is missing beside {other}", field="full_attention_layers", other=name)
+        raise Missing(
+            "{field} is missing beside {other}", field="full_attention_layers", other=name
+        )
     if not 0 <= full <= MAX_LAYERS:
         raise Conflict("{field} is no number of layers", field="full_attention_layers")
     return [_COUNTED[name]] * other + [FULL] * full
@@ -128,9 +130,7 @@ def _table_layers(fields: Fields) -> list[Layer]:
 
 def _latent(fields: Fields, rank: str, *rope: str) -> Layer:
     return Layer(
-        states=(
-            LatentAttention(latent_dim=fields.dim(rank), rope_dim=fields.dim(*rope, low=0)),
-        )
+        states=(LatentAttention(latent_dim=fields.dim(rank), rope_dim=fields.dim(*rope, low=0)),)
     )
 
 

@@ -16,7 +16,6 @@ from app.readers.hf_config.windows import (
     nowhere,
     state_of,
     window_size,
-    windowed,
 )
 
 SPARSE = "minimax_m3_sparse"

@@ -46,17 +46,17 @@ def window_size(fields: Fields) -> int | None:
     return fields.integer_or_none("sliding_window", high=MAX_TOKENS)
 
 
-def window_halved_if(*values: object) -> Window:
+def window_halved_if(word: str) -> Window:
     """Return the rule of models whose window spans both sides where attention is bidirectional.
 
-    A side then sees half of it, and itself (Transformers 5.24 models/gemma3/configuration_gemma3.py).
+    A side then sees half of it, and itself (Transformers 5.24 models/gemma3).
     """
 
     def size(fields: Fields) -> int | None:
         window = window_size(fields)
-        if window is None or fields.value("use_bidirectional_attention") not in values:
-            return window
-        return window // 2 + 1
+        value = fields.value("use_bidirectional_attention")
+        both = value is True if word == "true" else value == word
+        return window // 2 + 1 if both and window is not None else window
 
     return size
 
@@ -90,7 +90,11 @@ def throughout(fields: Fields, layers: int, window: int | None) -> list[str]:
 def nowhere(fields: Fields, layers: int, window: int | None) -> list[str]:
     """Return full attention in every layer, as classes do that slide only by `layer_types`."""
     if window is not None and fields.says("sliding_window"):
-        _assume_pattern(fields, "has full attention in every layer")
+        _assume_pattern(
+            fields,
+            "the file does not say which layers have a window; {model_type} then has full "
+            "attention in all of them",
+        )
     return [FULL] * layers
 
 
@@ -110,7 +114,12 @@ def every(period: int, *names: str, last_is_full: bool = False) -> Pattern:
             step = given or period
             found = [SLIDING if (index + 1) % step else FULL for index in range(layers)]
             if given is None:
-                _assume_pattern(fields, f"has full attention in every {period}th layer")
+                _assume_pattern(
+                    fields,
+                    "the file does not say which layers have a window; {model_type} has full "
+                    "attention in one of every {period}",
+                    period=period,
+                )
         if last_is_full:
             found[-1] = FULL
         return found
@@ -125,7 +134,13 @@ def every_from(first: int, period: int, *names: str) -> Pattern:
         given = fields.integer_or_none(*names, high=MAX_LAYERS) if names else None
         step = given or period
         if given is None:
-            _assume_pattern(fields, f"has full attention in every {period}th layer from {first}")
+            _assume_pattern(
+                fields,
+                "the file does not say which layers have a window; {model_type} has full attention "
+                "in layer {first}, and in one of every {period} from there",
+                first=first,
+                period=period,
+            )
         return [FULL if index % step == first % step else SLIDING for index in range(layers)]
 
     return kinds
@@ -135,7 +150,12 @@ def every_backwards(period: int) -> Pattern:
     """Return the rule: full attention in the last layer and each `period`-th before it."""
 
     def kinds(fields: Fields, layers: int, window: int | None) -> list[str]:  # noqa: ARG001
-        _assume_pattern(fields, f"has full attention in every {period}th layer back from the last")
+        _assume_pattern(
+            fields,
+            "the file does not say which layers have a window; {model_type} has full attention in "
+            "the last layer, and in one of every {period} back from it",
+            period=period,
+        )
         return [SLIDING if (layers - 1 - index) % period else FULL for index in range(layers)]
 
     return kinds
@@ -209,14 +229,9 @@ def _lettered(fields: Fields, names: tuple[str, ...], letters: str, layers: int)
     return [kinds[letters[index % len(letters)]] for index in range(layers)]
 
 
-def _assume_pattern(fields: Fields, rule: str) -> None:
+def _assume_pattern(fields: Fields, template: str, **params: object) -> None:
     fields.guess("layer_types")
-    fields.assume(
-        "layer_pattern",
-        "the file does not say which layers have a window; {model_type} {rule}",
-        model_type=fields.model_type,
-        rule=rule,
-    )
+    fields.assume("layer_pattern", template, model_type=fields.model_type, **params)
 
 
 # Layers
@@ -274,9 +289,7 @@ def windowed(
     return layers_of
 
 
-def state_of(
-    fields: Fields, kind: str, shape: HeadShape, window: int | None
-) -> State:
+def state_of(fields: Fields, kind: str, shape: HeadShape, window: int | None) -> State:
     """Return what a layer of that kind keeps."""
     if kind == FULL:
         return shape.full()
