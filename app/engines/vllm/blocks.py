@@ -1,0 +1,303 @@
+"""Tokens to a block: what backends ask for, and how hybrids grow it until a state fits a page.
+
+vLLM 0.33.0 platforms/interface.py `update_block_size_for_backend`, the backends' supported sizes and
+platforms/cuda.py's order of backends; until 0.17 platforms/cuda.py forced sizes for latents.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import lcm
+
+from app.domain.errors import Unsupported
+from app.domain.notes import Note
+from app.domain.state import FullAttention, LatentAttention, Recurrent, SlidingWindow, State
+from app.engines.vllm import deepseek_v4
+from app.engines.vllm.families import BLOCK_INDEX_TYPES, PLAIN_LATENT
+from app.engines.vllm.heads import kv_heads_per_rank
+from app.engines.vllm.kv_formats import PACKED_LATENT_BYTES, format_named
+from app.engines.vllm.model_view import ModelView
+from app.engines.vllm.recurrent import block_grid, mamba_spec
+from app.engines.vllm.settings import VllmSettings
+from app.engines.vllm.specs import FullSpec, MlaSpec, ceil_div, round_up
+
+DEFAULT_BLOCK_SIZE = 16
+_WIDE_HEAD = 512
+_FLASHINFER_BLOCKS = (64, 32, 16)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockChoice:
+    """The block sizes of one model, and the page that its states are padded to.
+
+    `format_name` is the cache format after the backends had their say; `skips_boundaries` that the
+    first and last layers stay in the model's own type.
+    """
+
+    block_size: int
+    window_block_size: int
+    state_block_size: int
+    state_page_bytes: int | None
+    mamba_mode: str
+    format_name: str
+    skips_boundaries: bool = False
+    extra_retained_tokens: int = 0
+    grown_from: int | None = None
+    assumptions: tuple[Note, ...] = ()
+
+
+def choose_blocks(
+    view: ModelView,
+    settings: VllmSettings,
+    format_name: str,
+    dtype: str,
+    max_model_len: int,
+    *,
+    compressed: bool,
+) -> BlockChoice:
+    """Return the block sizes that vLLM settles on.
+
+    Raises:
+        Unsupported: where no backend of that device takes such layers in such a format.
+
+    """
+    states = [state for layer in view.state.layers for state in layer.states]
+    backend = _backend(view, settings, states, format_name, compressed=compressed)
+    block_size = settings.block_size or backend.preferred
+    mode = _mamba_mode(view, settings, states)
+    has_attention = any(not isinstance(state, Recurrent) for state in states)
+    recurrent = [state for state in states if isinstance(state, Recurrent)]
+    skips = backend.format_name.startswith("turboquant_") and not recurrent
+    page: int | None = None
+    grown_from = None
+    if recurrent and has_attention and view.is_causal:
+        before = block_size
+        block_size, page = _grown(
+            view, settings, states, backend, dtype, block_size, mode
+        )
+        grown_from = before if block_size != before else None
+    elif skips:
+        block_size = _covering_plain(view, settings, states, dtype, block_size, backend)
+    if mode == "none":
+        state_block = max_model_len
+    else:
+        state_block = block_size
+    return BlockChoice(
+        block_size=block_size,
+        window_block_size=_window_block(settings, block_size),
+        state_block_size=state_block,
+        state_page_bytes=page,
+        mamba_mode=mode,
+        format_name=backend.format_name,
+        skips_boundaries=skips,
+        extra_retained_tokens=_extra_retained(view, settings),
+        grown_from=grown_from,
+        assumptions=_assumptions(settings, recurrent, states),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Backend:
+    """What the attention backends of a model ask for: a preferred block and the kernel's smallest."""
+
+    preferred: int
+    smallest: int
+    format_name: str
+
+
+def _backend(
+    view: ModelView,
+    settings: VllmSettings,
+    states: list[State],
+    format_name: str,
+    *,
+    compressed: bool,
+) -> _Backend:
+    if compressed:
+        size = deepseek_v4.BLOCK_SIZE
+        return _Backend(preferred=size, smallest=64, format_name="fp8_ds_mla")
+    latents = [state for state in states if isinstance(state, LatentAttention)]
+    if latents and view.model_type not in PLAIN_LATENT:
+        if any(latent.index_dim for latent in latents):
+            return _sparse_latent(settings, format_name)
+        return _dense_latent(settings, format_name)
+    if view.model_type in BLOCK_INDEX_TYPES and any(
+        isinstance(state, FullAttention) and state.index_dim for state in states
+    ):
+        return _Backend(preferred=128, smallest=128, format_name=format_name)
+    wide = max((state.k_dim for state in states if isinstance(state, FullAttention)), default=0)
+    is_fp8 = format_name in ("fp8", "fp8_e4m3")
+    if is_fp8 and wide == _WIDE_HEAD and _major(settings) == 9 and settings.release.since(0, 33):
+        # FlashAttention 4's fp8 kernel on Hopper reads pages of 64 tokens at this width.
+        return _Backend(preferred=64, smallest=64, format_name=format_name)
+    return _Backend(preferred=DEFAULT_BLOCK_SIZE, smallest=16, format_name=format_name)
+
+
+def _dense_latent(settings: VllmSettings, format_name: str) -> _Backend:
+    major, quantised = _major(settings), format_name.startswith("fp8")
+    if format_name in PACKED_LATENT_BYTES:
+        raise Unsupported(
+            "{field}: {value} needs sparse attention, which this model lacks",
+            field="kv_cache_dtype",
+            value=format_name,
+        )
+    if quantised and (settings.capability or 90) < 89:
+        raise Unsupported(
+            "{field}: no backend keeps latents in {value} below compute capability 8.9",
+            field="kv_cache_dtype",
+            value=format_name,
+        )
+    if not settings.release.since(0, 18):
+        size = {9: 64, 10: 128 if settings.release.since(0, 10) else 16}.get(major, 16)
+        if not settings.release.since(0, 8):
+            size = 16
+        return _Backend(preferred=size, smallest=size, format_name=format_name)
+    size = {9: 64 if quantised else 16, 10: 32}.get(major, 16)
+    return _Backend(preferred=size, smallest=size, format_name=format_name)
+
+
+def _sparse_latent(settings: VllmSettings, format_name: str) -> _Backend:
+    major = _major(settings)
+    if major < 9:
+        raise Unsupported(
+            "{field}: no backend has sparse latent attention below compute capability 9.0",
+            field="device_capability",
+        )
+    # FlashMLA's sparse kernels, Hopper's choice for fp8, keep it as fp8_ds_mla.
+    if major == 9 and format_name == "fp8":
+        format_name = "fp8_ds_mla"
+    if major == 12 and format_name in ("auto", "fp8", "fp8_e4m3"):
+        format_name = "fp8_ds_mla"
+    return _Backend(preferred=64, smallest=64, format_name=format_name)
+
+
+def _grown(
+    view: ModelView,
+    settings: VllmSettings,
+    states: list[State],
+    backend: _Backend,
+    dtype: str,
+    block_size: int,
+    mode: str,
+) -> tuple[int, int]:
+    """Return the block for which an attention page holds the largest state, and that page.
+
+    The block is the least multiple of the kernel's block (128 for latents, and of what checkpoints
+    ask) that does; the state is then padded to the page.
+    """
+    per_token = _bytes_of_token(view, settings, states, backend.format_name, dtype)
+    largest = max(
+        mamba_spec(state, view, settings, block_size=1, mode=mode).page_bytes
+        for state in states
+        if isinstance(state, Recurrent)
+    )
+    multiple = max(backend.smallest, block_size)
+    if any(isinstance(state, LatentAttention) for state in states):
+        # Until the hybrid alignment moved to the platform, latents were aligned to 64.
+        multiple = max(multiple, 128 if settings.release.since(0, 18) else 64)
+    multiple = lcm(multiple, block_grid(view, settings, mode))
+    grown = multiple * ceil_div(largest, multiple * per_token)
+    size = max(block_size, round_up(grown, backend.smallest))
+    return size, size * per_token
+
+
+def _bytes_of_token(
+    view: ModelView, settings: VllmSettings, states: list[State], format_name: str, dtype: str
+) -> int:
+    """Return what one token takes in one attention layer, as vLLM's alignment counts it."""
+    chosen = format_named(format_name, dtype)
+    for state in states:
+        if isinstance(state, LatentAttention):
+            spec = MlaSpec(block_size=1, k_dim=state.latent_dim + state.rope_dim, dtype=dtype)
+            return chosen.pack(spec).page_bytes
+        if isinstance(state, FullAttention | SlidingWindow):
+            heads = kv_heads_per_rank(state.kv_heads, settings.tensor_parallel)
+            # The model's one head size stands for keys and values.
+            full = FullSpec(
+                block_size=1, kv_heads=heads, k_dim=state.k_dim, v_dim=state.k_dim, dtype=dtype
+            )
+            return chosen.pack(full).page_bytes
+    raise Unsupported(
+        "{field}: no attention layer of {type} sets a page for its states",
+        field="model",
+        type=view.model_type or "this model",
+    )
+
+
+def _covering_plain(
+    view: ModelView,
+    settings: VllmSettings,
+    states: list[State],
+    dtype: str,
+    block_size: int,
+    backend: _Backend,
+) -> int:
+    """Return the block whose packed page covers a plain layer's smallest page.
+
+    vLLM counts a packed value here as one byte, whatever its preset.
+    """
+    plain = _bytes_of_token(view, settings, states, "auto", dtype)
+    packed = _bytes_of_token(view, settings, states, "fp8", dtype)
+    multiple = max(backend.smallest, block_size)
+    grown = multiple * ceil_div(plain * backend.smallest, multiple * packed)
+    return max(block_size, grown)
+
+
+def _window_block(settings: VllmSettings, block_size: int) -> int:
+    """Return the block of sliding layers: the largest that the kernel takes within the others'.
+
+    FlashInfer, first choice on Blackwell, takes 16, 32 and 64 alone; other kernels any multiple.
+    """
+    if not settings.release.since(0, 31) or _major(settings) != 10:
+        return block_size
+    return next((size for size in _FLASHINFER_BLOCKS if size <= block_size), block_size)
+
+
+def _mamba_mode(view: ModelView, settings: VllmSettings, states: list[State]) -> str:
+    """Return the mode of state caches: aligned for prefix caching, else one running state."""
+    if not any(isinstance(state, Recurrent) for state in states):
+        return "none"
+    hybrid = any(not isinstance(state, Recurrent) for state in states)
+    caching = settings.prefix_caching
+    if caching is None:
+        caching = hybrid and settings.release.since(0, 28)
+    if not caching or not settings.release.has_mamba_modes:
+        return "none"
+    return settings.mamba_cache_mode if settings.mamba_cache_mode not in (None, "none") else "align"
+
+
+def _extra_retained(view: ModelView, settings: VllmSettings) -> int:
+    """Return what several prediction modules keep behind a window: each reads one token further."""
+    if not settings.release.since(0, 28) or settings.speculative_method == "ngram":
+        return 0
+    modules = view.integer("num_nextn_predict_layers") or 0
+    if min(modules, settings.speculative_tokens) <= 1:
+        return 0
+    return settings.speculative_tokens - 1
+
+
+def _assumptions(
+    settings: VllmSettings, recurrent: list[Recurrent], states: list[State]
+) -> tuple[Note, ...]:
+    notes = []
+    sensitive = recurrent or any(isinstance(state, LatentAttention) for state in states)
+    if settings.capability is None and sensitive and settings.block_size is None:
+        notes.append(
+            Note(
+                "device_capability",
+                "the device is taken to be of compute capability 9.0 (Hopper), which decides the"
+                " backend and with it the block size",
+            )
+        )
+    if recurrent and settings.prefix_caching is None:
+        notes.append(
+            Note(
+                "prefix_caching",
+                "prefix caching is taken as this release sets it for such models",
+            )
+        )
+    return tuple(notes)
+
+
+def _major(settings: VllmSettings) -> int:
+    return (settings.capability or 90) // 10

@@ -1,0 +1,93 @@
+"""Where vLLM reads a model otherwise than the model needs: one row of data for each way.
+
+Model types are those of the language model's own config. Rules: vLLM 0.33.0 model_executor/models
+and models/*; measured in tests/data/vllm_model_plans.json and vllm_architecture_cases.json.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+# Latents that vLLM's own implementation expands to plain heads of nope + rope wide keys, its values
+# padded to the same width.
+PLAIN_LATENT = frozenset({"minicpm3"})
+
+# Types whose layers all slide or none does in vLLM: their attention is told one window for the
+# whole model, and only if every layer has it.
+ONE_WINDOW_FOR_ALL = frozenset({
+    "mixtral", "phimoe", "qwen2", "qwen2_5_vl", "qwen2_5_vl_text", "qwen2_moe", "qwen2_vl",
+    "qwen2_vl_text", "qwen3", "qwen3_moe", "qwen3_vl_moe_text", "qwen3_vl_text",
+})  # fmt: skip
+
+# Windows that count the query's own position apart: vLLM's window is one wider.
+WINDOW_PLUS_ONE = frozenset({"cohere2", "cohere2_moe"})
+
+# Types with attention over a block index beside plain keys and values; their kernels take blocks
+# of 128 tokens, and the index keys stay in bf16.
+BLOCK_INDEX_TYPES = frozenset({"minimax_m3_vl", "minimax_m3", "minimax_m3_text"})
+
+# No vLLM release from 0.10 on has these models.
+NOT_IN_VLLM: Mapping[str, str] = {
+    "t5": "encoder–decoder text models were dropped with the first engine",
+    "mt5": "encoder–decoder text models were dropped with the first engine",
+    "umt5": "encoder–decoder text models were dropped with the first engine",
+    "mllama_text_model": "its cross-attention layers were dropped with the first engine",
+    "zamba": "it was never supported",
+    "rwkv": "it was never supported",
+    "recurrent_gemma": "it was never supported",
+}
+
+# Models whose caches vLLM lays out in a way that no rule here describes.
+LAYOUT_UNKNOWN = frozenset({
+    "deepseek_v41", "dots3_note", "glm5_next", "glm5_next_text", "hy_v4", "inkling", "qwen4_exp",
+    "qwen4_exp_text", "step5",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateKind:
+    """How vLLM keeps the states of one family of recurrent layers.
+
+    `state_dtype` is the running state's element type where nothing is set: `model` for the model's
+    own; `dtype_field` names the config field that may say otherwise. `checkpoints` is when a prefill
+    leaves one more block at a block boundary: `always`, `gdn` (on Hopper), `kda` (a bounded gate on
+    Hopper or later) or `never`. `grouped_conv`: groups that ranks cannot share out are copied.
+    """
+
+    name: str
+    state_dtype: str = "model"
+    dtype_field: str | None = None
+    checkpoints: str = "never"
+    grouped_conv: bool = False
+
+
+_MAMBA1 = StateKind(name="mamba1")
+_MAMBA2 = StateKind(name="mamba2", checkpoints="always", grouped_conv=True)
+_NEMOTRON = StateKind(
+    name="mamba2", checkpoints="always", grouped_conv=True, state_dtype="float32",
+    dtype_field="mamba_ssm_cache_dtype",
+)  # fmt: skip
+_GDN = StateKind(name="gdn", checkpoints="gdn")
+_GDN_FIELD = StateKind(name="gdn", checkpoints="gdn", dtype_field="mamba_ssm_dtype")
+_KDA = StateKind(name="kda", checkpoints="kda", state_dtype="float32")
+_SHORT_CONV = StateKind(name="short_conv")
+_LINEAR = StateKind(name="linear")
+
+STATE_KINDS: Mapping[str, StateKind] = {
+    "mamba": _MAMBA1, "falcon_mamba": _MAMBA1, "jamba": _MAMBA1,
+    "mamba2": _MAMBA2, "bamba": _MAMBA2, "zamba2": _MAMBA2, "granitemoehybrid": _MAMBA2,
+    "falcon_h1": _MAMBA2, "plamo2": _MAMBA2,
+    "nemotron_h": _NEMOTRON, "nemotron_h_puzzle": _NEMOTRON,
+    "qwen3_next": _GDN, "olmo_hybrid": _GDN,
+    "qwen3_5": _GDN_FIELD, "qwen3_5_text": _GDN_FIELD, "qwen3_5_moe": _GDN_FIELD,
+    "qwen3_5_moe_text": _GDN_FIELD,
+    "kimi_linear": _KDA, "lfm2": _SHORT_CONV, "lfm2_moe": _SHORT_CONV,
+    "minimax": _LINEAR, "minimax_text_01": _LINEAR, "minimax_m1": _LINEAR,
+}  # fmt: skip
+
+# States of a model given by hand, without a type: kept as they are said to be.
+STATED = StateKind(name="state", state_dtype="stated")
+
+# Fields that name how many layers of multi-token prediction a checkpoint has.
+MTP_FIELDS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")

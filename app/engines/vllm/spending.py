@@ -1,0 +1,140 @@
+"""What a request of the maximum length takes beyond the model's need, and on what.
+
+The parts add up: need + parts = what the pool hands out to one request on one worker.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from app.engines.vllm.specs import (
+    AttentionSpec,
+    ChunkedSpec,
+    CrossSpec,
+    FullSpec,
+    LayerSpec,
+    MambaSpec,
+    RequestBounds,
+    RingSpec,
+    SlidingSpec,
+    UniformSpec,
+    ceil_div,
+)
+from app.engines.vllm.types import Group
+
+REASONS = {
+    "padding_layers": "empty places of groups with fewer layers than the widest",
+    "page_padding": "pages padded to one size",
+    "block_rounding": "the unused end of the last block",
+    "window_reserve": "tokens in flight and the block in which a window may begin",
+    "state_copies": "states kept at block boundaries and for speculation",
+    "encoder_reserve": "encoder positions reserved at the scheduler's bound",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """Bytes of one kind of overhead, for one request on one worker."""
+
+    code: str
+    size_bytes: int
+
+    @property
+    def reason(self) -> str:
+        """What the bytes are spent on."""
+        return REASONS[self.code]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestBytes:
+    """What one request takes on one worker: in all, and what of it does not grow any more.
+
+    `slope_bytes_per_token` is the growth of one more token once every window is full.
+    """
+
+    total_bytes: int
+    need_bytes: int
+    fixed_bytes: int
+    slope_bytes_per_token: Fraction
+    spent: tuple[Spent, ...]
+
+
+def request_bytes(
+    groups: tuple[Group, ...], unit_bytes: int, bounds: RequestBounds, encoder_need: int | None
+) -> RequestBytes:
+    """Return what one request of the bounds' length takes, and where it goes.
+
+    `encoder_need` is how many encoder positions the model itself needs, where it says.
+    """
+    parts = dict.fromkeys(REASONS, 0)
+    total = need = fixed = 0
+    slope = Fraction(0)
+    for group in groups:
+        blocks = group.spec.blocks_per_request(bounds)
+        total += blocks * unit_bytes
+        pages = 0
+        for spec in member_specs(group):
+            pages += spec.block_stride_bytes
+            parts["page_padding"] += blocks * (spec.block_stride_bytes - spec.unpadded_page_bytes)
+            held = blocks * spec.unpadded_page_bytes
+            needed = min(held, _needed_bytes(spec, bounds, encoder_need))
+            need += needed
+            parts[_reason(spec)] += held - needed
+        parts["padding_layers"] += blocks * (unit_bytes - pages)
+        growing = _grows(group.spec)
+        if growing:
+            shards = bounds.decode_context_parallel if group.spec.dcp_sharded else 1
+            slope += Fraction(unit_bytes, group.spec.block_size * shards)
+        else:
+            fixed += blocks * unit_bytes
+    spent = tuple(Spent(code=code, size_bytes=size) for code, size in parts.items() if size)
+    return RequestBytes(
+        total_bytes=total,
+        need_bytes=need,
+        fixed_bytes=fixed,
+        slope_bytes_per_token=slope,
+        spent=spent,
+    )
+
+
+def member_specs(group: Group) -> list[LayerSpec]:
+    """Return the spec of each layer of a group."""
+    if isinstance(group.spec, UniformSpec):
+        return [spec for _, spec in group.spec.members] if group.layers else []
+    return [group.spec] * len(group.layers)
+
+
+def _grows(spec: LayerSpec) -> bool:
+    if isinstance(spec, UniformSpec):
+        return any(_grows(member) for _, member in spec.members)
+    return isinstance(spec, FullSpec) or (isinstance(spec, MambaSpec) and spec.cache_mode == "all")
+
+
+def _reason(spec: LayerSpec) -> str:
+    if isinstance(spec, MambaSpec):
+        return "state_copies"
+    if isinstance(spec, SlidingSpec | ChunkedSpec):
+        return "window_reserve"
+    if isinstance(spec, CrossSpec):
+        return "encoder_reserve"
+    return "block_rounding"
+
+
+def _needed_bytes(spec: LayerSpec, bounds: RequestBounds, encoder_need: int | None) -> int:
+    """Return what the model itself keeps in that layer for such a request, in vLLM's format."""
+    if isinstance(spec, MambaSpec):
+        return spec.unpadded_page_bytes
+    assert isinstance(spec, AttentionSpec)
+    tokens = bounds.max_model_len
+    if isinstance(spec, SlidingSpec):
+        tokens = min(tokens, spec.window - 1)
+    elif isinstance(spec, ChunkedSpec):
+        tokens = min(tokens, spec.chunk)
+    elif isinstance(spec, CrossSpec):
+        tokens = bounds.encoder_tokens if encoder_need is None else encoder_need
+    elif isinstance(spec, RingSpec):
+        tokens = spec.block_size
+    elif spec.dcp_sharded:
+        tokens = ceil_div(tokens, bounds.decode_context_parallel)
+    return int(Fraction(tokens * spec.unpadded_page_bytes, spec.block_size))
