@@ -6,17 +6,27 @@ request's own numbers into it.
 
 from __future__ import annotations
 
+import reprlib
+
 FieldPath = tuple[str | int, ...]
 
 _LONGEST_SHOWN_VALUE = 60
 _LONGEST_SHOWN_BITS = 200
 
+# A rejected value may be nested or long without end; no more of it is looked at than is shown.
+_BRIEF = reprlib.Repr()
+_BRIEF.maxlevel = 3
+_BRIEF.maxstring = _BRIEF.maxother = _BRIEF.maxlong = 2 * _LONGEST_SHOWN_VALUE
+
 
 def shown(value: object) -> str:
     """Return a short form of a rejected value, safe to repeat in a message."""
-    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > _LONGEST_SHOWN_BITS:
+    if type(value) is int and value.bit_length() > _LONGEST_SHOWN_BITS:
         return f"an integer of {value.bit_length()} bits"
-    text = repr(value)
+    try:
+        text = _BRIEF.repr(value)
+    except ValueError:  # an integer inside it has more digits than Python converts
+        return "a value too long to show"
     return text if len(text) <= _LONGEST_SHOWN_VALUE else text[: _LONGEST_SHOWN_VALUE - 1] + "…"
 
 
