@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, FastAPI
 
 from app.api import catalogue, health, ledgers, problems
+from app.pages import docs
 from app.pages import ledgers as ledgers_page
 from app.settings import Settings, settings
 from app.web import install as web
@@ -32,6 +33,7 @@ def create_app(config: Settings | None = None) -> FastAPI:
     api.include_router(catalogue.router)
     app.include_router(api)
     app.include_router(health.router)
-    app.include_router(ledgers_page.router)
+    for page in (ledgers_page, docs):
+        app.include_router(page.router)
     web.install(app)
     return app

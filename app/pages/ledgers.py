@@ -111,10 +111,9 @@ class LedgersPage:
     formats: list[str]
     examples: tuple[Example, ...]
     query: str
-    out_of_band: bool
 
 
-def ledgers_page(query: Mapping[str, str], language: str, *, partial: bool) -> LedgersPage:
+def ledgers_page(query: Mapping[str, str], language: str) -> LedgersPage:
     """Return the page's context for a query string; mistakes become sentences beside fields."""
     form = model_form(query)
     lengths = query.get("lengths", EXAMPLE_LENGTHS)
@@ -145,7 +144,6 @@ def ledgers_page(query: Mapping[str, str], language: str, *, partial: bool) -> L
         formats=format_names(),
         examples=EXAMPLES,
         query=_canonical(form, lengths, block_size),
-        out_of_band=partial,
     )
 
 
@@ -283,7 +281,7 @@ def _command(body: Mapping[str, Any]) -> str:
 async def show(request: Request) -> HTMLResponse:
     """Answer the page, or only its changing part when htmx asks."""
     partial = wants_fragment(request)
-    page = ledgers_page(request.query_params, language_of(request), partial=partial)
+    page = ledgers_page(request.query_params, language_of(request))
     status = 422 if page.problems else 200
     if not partial:
         return render(request, "ledgers.html", page, status=status)
@@ -315,7 +313,7 @@ async def lengths_file(request: Request, file: UploadFile) -> Response:
                 field="file", value=len(merged),
             )  # fmt: skip
     except DomainError as error:
-        page = ledgers_page(query, language_of(request), partial=True)
+        page = ledgers_page(query, language_of(request))
         faulty = LedgersPage(
             **{
                 **{name: getattr(page, name) for name in LedgersPage.__dataclass_fields__},

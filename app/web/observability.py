@@ -32,6 +32,12 @@ def configure_logging(level: str) -> None:
     )
 
 
+def route_of(scope: Scope) -> str:
+    """Return the template of the route that answered, with its prefix; never the path itself."""
+    known = scope.get("fastapi", {}).get("effective_route_context") or scope.get("route")
+    return str(getattr(known, "path", "(none)"))
+
+
 class AccessLog:
     """Writes the line once an answer has been sent."""
 
@@ -56,11 +62,10 @@ class AccessLog:
         try:
             await self.app(scope, receive, watch)
         finally:
-            route = scope.get("route")
             self.log.info(
                 "request",
                 method=scope["method"],
-                route=getattr(route, "path", "(none)"),
+                route=route_of(scope),
                 status=status,
                 ms=round((time.perf_counter() - started) * 1000, 1),
                 request_id=correlation_id.get(),
