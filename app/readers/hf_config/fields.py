@@ -137,9 +137,12 @@ class Fields:
     # What the class assumes
 
     def default(self, name: str) -> object:
-        """Return the class's constant for an absent field, or None; the use of it is noted."""
+        """Return the class's constant for an absent field, or None; the use of it is noted.
+
+        A constant of nought says that there is no such thing, as any absent field does: no note.
+        """
         value = self._constant(name)
-        if value is not None:
+        if value:
             if not self.complete:
                 raise self.missing(name)
             self.assume_default(name, value)
@@ -274,7 +277,10 @@ class Fields:
         return self.integer(*names, low=low, high=MAX_DIM)
 
     def flag(self, *names: str, otherwise: bool = False) -> bool:
-        """Return the boolean, else the class's own (noted where it is true), else `otherwise`."""
+        """Return the boolean, else the class's own (noted where it is true), else `otherwise`.
+
+        Null is no: it is how a file switches off what would else be on.
+        """
         key = self.key(*names)
         if key is None:
             default = self._constant(names[0])
@@ -286,7 +292,7 @@ class Fields:
             return default is True
         value = self.raw[key]
         if value is None:
-            return otherwise
+            return False
         if not isinstance(value, bool):
             raise WrongType(
                 "{field} must be true or false, got {value}",

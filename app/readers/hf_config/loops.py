@@ -88,8 +88,9 @@ def _dory_layers(fields: Fields) -> list[Layer]:
     layers = [made[kind] for kind in kinds]
     first = fields.integer("n_input_layers", low=0, high=MAX_LAYERS) // halves
     last = fields.integer("n_output_layers", low=0, high=MAX_LAYERS) // halves
-    middle = fields.integer_or_none("n_recurrent_layers", low=0, high=MAX_LAYERS)
-    middle = count - first - last if middle is None else middle // halves
+    middle = count - first - last
+    if fields.says("n_recurrent_layers"):
+        middle = fields.integer("n_recurrent_layers", low=0, high=MAX_LAYERS) // halves
     if middle < 0 or first + middle + last != count:
         raise Conflict(
             "{field}: {first} + {middle} + {last} layers are not the model's {count}",

@@ -24,6 +24,7 @@ from app.readers.hf_config.windows import (
     even_below_max_window_layers,
     from_max_window_layers,
     sliding,
+    window_size,
     windowed,
     without_rope,
 )
@@ -159,7 +160,8 @@ def _expanded(fields: Fields, count: int) -> list[str]:
     for group in groups:
         match group:
             case [[*names], int(times)] if 0 <= times <= MAX_LAYERS and len(names) <= MAX_LAYERS:
-                kinds += [str(name) for name in names] * min(times, count)
+                # One round more than the layers have room for is enough to see that they differ.
+                kinds += [str(name) for name in names] * min(times, count // max(len(names), 1) + 1)
             case _:
                 raise Unsupported(
                     "{field} must be pairs of names and a count", field=fields.at("attention_types")
@@ -239,7 +241,7 @@ def _unlimited_ocr(fields: Fields) -> list[Layer]:
     """
     fields.seen("layer_types", "sliding_window")
     shape = grouped_split(fields)
-    if fields.says("sliding_window") or fields.default("sliding_window"):
+    if window_size(fields) is not None:
         fields.assume(
             "prompt_kept",
             "{model_type} keeps the whole prompt and a window of the decoded positions; all "
