@@ -1,7 +1,7 @@
 """Tokens to a block: what backends ask for, and how hybrids grow it until a state fits a page.
 
-vLLM 0.33.0 platforms/interface.py `update_block_size_for_backend`, the backends' supported sizes and
-platforms/cuda.py's order of backends; until 0.17 platforms/cuda.py forced sizes for latents.
+vLLM 0.33.0 platforms/interface.py `update_block_size_for_backend`, the backends' supported sizes
+and platforms/cuda.py's order of backends; until 0.17 platforms/cuda.py forced sizes for latents.
 """
 
 from __future__ import annotations
@@ -13,16 +13,23 @@ from app.domain.errors import Unsupported
 from app.domain.notes import Note
 from app.domain.state import FullAttention, LatentAttention, Recurrent, SlidingWindow, State
 from app.engines.vllm import deepseek_v4
-from app.engines.vllm.families import BLOCK_INDEX_TYPES, PLAIN_LATENT
+from app.engines.vllm.families import FP8_ON_BLACKWELL, PLAIN_LATENT
 from app.engines.vllm.heads import kv_heads_per_rank
 from app.engines.vllm.kv_formats import PACKED_LATENT_BYTES, format_named
 from app.engines.vllm.model_view import ModelView
 from app.engines.vllm.recurrent import block_grid, mamba_spec
-from app.engines.vllm.settings import VllmSettings
+from app.engines.vllm.settings import (
+    ASSUMED_CAPABILITY,
+    BLACKWELL,
+    BLACKWELL_RTX,
+    HOPPER,
+    VllmSettings,
+)
 from app.engines.vllm.specs import FullSpec, MlaSpec, ceil_div, round_up
 
 DEFAULT_BLOCK_SIZE = 16
 _WIDE_HEAD = 512
+_NATIVE_FP8 = 89
 _FLASHINFER_BLOCKS = (64, 32, 16)
 
 
@@ -64,7 +71,7 @@ def choose_blocks(
     states = [state for layer in view.state.layers for state in layer.states]
     backend = _backend(view, settings, states, format_name, compressed=compressed)
     block_size = settings.block_size or backend.preferred
-    mode = _mamba_mode(view, settings, states)
+    mode = _mamba_mode(settings, states)
     has_attention = any(not isinstance(state, Recurrent) for state in states)
     recurrent = [state for state in states if isinstance(state, Recurrent)]
     skips = backend.format_name.startswith("turboquant_") and not recurrent
@@ -72,20 +79,15 @@ def choose_blocks(
     grown_from = None
     if recurrent and has_attention and view.is_causal:
         before = block_size
-        block_size, page = _grown(
-            view, settings, states, backend, dtype, block_size, mode
-        )
+        sizes = _States(view=view, settings=settings, states=states, dtype=dtype, mode=mode)
+        block_size, page = _grown(sizes, backend, block_size)
         grown_from = before if block_size != before else None
     elif skips:
         block_size = _covering_plain(view, settings, states, dtype, block_size, backend)
-    if mode == "none":
-        state_block = max_model_len
-    else:
-        state_block = block_size
     return BlockChoice(
         block_size=block_size,
         window_block_size=_window_block(settings, block_size),
-        state_block_size=state_block,
+        state_block_size=max_model_len if mode == "none" else block_size,
         state_page_bytes=page,
         mamba_mode=mode,
         format_name=backend.format_name,
@@ -98,7 +100,7 @@ def choose_blocks(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Backend:
-    """What the attention backends of a model ask for: a preferred block and the kernel's smallest."""
+    """What a model's attention backends ask for: a preferred block and the kernel's smallest."""
 
     preferred: int
     smallest: int
@@ -119,75 +121,82 @@ def _backend(
     latents = [state for state in states if isinstance(state, LatentAttention)]
     if latents and view.model_type not in PLAIN_LATENT:
         if any(latent.index_dim for latent in latents):
-            return _sparse_latent(settings, format_name)
+            return _sparse_latent(view, settings, format_name)
         return _dense_latent(settings, format_name)
-    if view.model_type in BLOCK_INDEX_TYPES and any(
-        isinstance(state, FullAttention) and state.index_dim for state in states
-    ):
+    if any(isinstance(state, FullAttention) and state.index_dim for state in states):
         return _Backend(preferred=128, smallest=128, format_name=format_name)
     wide = max((state.k_dim for state in states if isinstance(state, FullAttention)), default=0)
     is_fp8 = format_name in ("fp8", "fp8_e4m3")
-    if is_fp8 and wide == _WIDE_HEAD and _major(settings) == 9 and settings.release.since(0, 33):
+    has_kernel = settings.device_major == HOPPER and settings.release.since(0, 33)
+    if is_fp8 and wide == _WIDE_HEAD and has_kernel:
         # FlashAttention 4's fp8 kernel on Hopper reads pages of 64 tokens at this width.
         return _Backend(preferred=64, smallest=64, format_name=format_name)
     return _Backend(preferred=DEFAULT_BLOCK_SIZE, smallest=16, format_name=format_name)
 
 
 def _dense_latent(settings: VllmSettings, format_name: str) -> _Backend:
-    major, quantised = _major(settings), format_name.startswith("fp8")
+    major, quantised = settings.device_major, format_name.startswith("fp8")
     if format_name in PACKED_LATENT_BYTES:
         raise Unsupported(
             "{field}: {value} needs sparse attention, which this model lacks",
             field="kv_cache_dtype",
             value=format_name,
         )
-    if quantised and (settings.capability or 90) < 89:
+    if quantised and (settings.capability or ASSUMED_CAPABILITY) < _NATIVE_FP8:
         raise Unsupported(
             "{field}: no backend keeps latents in {value} below compute capability 8.9",
             field="kv_cache_dtype",
             value=format_name,
         )
     if not settings.release.since(0, 18):
-        size = {9: 64, 10: 128 if settings.release.since(0, 10) else 16}.get(major, 16)
+        on_blackwell = 128 if settings.release.since(0, 10) else 16
+        size = {HOPPER: 64, BLACKWELL: on_blackwell}.get(major, 16)
         if not settings.release.since(0, 8):
             size = 16
         return _Backend(preferred=size, smallest=size, format_name=format_name)
-    size = {9: 64 if quantised else 16, 10: 32}.get(major, 16)
+    size = {HOPPER: 64 if quantised else 16, BLACKWELL: 32}.get(major, 16)
     return _Backend(preferred=size, smallest=size, format_name=format_name)
 
 
-def _sparse_latent(settings: VllmSettings, format_name: str) -> _Backend:
-    major = _major(settings)
-    if major < 9:
+def _sparse_latent(view: ModelView, settings: VllmSettings, format_name: str) -> _Backend:
+    major = settings.device_major
+    if major < HOPPER:
         raise Unsupported(
             "{field}: no backend has sparse latent attention below compute capability 9.0",
             field="device_capability",
         )
+    fp8_by_default = view.model_type in FP8_ON_BLACKWELL and settings.release.since(0, 32)
+    if major == BLACKWELL and format_name == "auto" and fp8_by_default:
+        format_name = "fp8_e4m3"
     # FlashMLA's sparse kernels, Hopper's choice for fp8, keep it as fp8_ds_mla.
-    if major == 9 and format_name == "fp8":
+    if major == HOPPER and format_name == "fp8":
         format_name = "fp8_ds_mla"
-    if major == 12 and format_name in ("auto", "fp8", "fp8_e4m3"):
+    if major == BLACKWELL_RTX and format_name in ("auto", "fp8", "fp8_e4m3"):
         format_name = "fp8_ds_mla"
     return _Backend(preferred=64, smallest=64, format_name=format_name)
 
 
-def _grown(
-    view: ModelView,
-    settings: VllmSettings,
-    states: list[State],
-    backend: _Backend,
-    dtype: str,
-    block_size: int,
-    mode: str,
-) -> tuple[int, int]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _States:
+    """The states of a model, and what decides their bytes."""
+
+    view: ModelView
+    settings: VllmSettings
+    states: list[State]
+    dtype: str
+    mode: str
+
+
+def _grown(sizes: _States, backend: _Backend, block_size: int) -> tuple[int, int]:
     """Return the block for which an attention page holds the largest state, and that page.
 
     The block is the least multiple of the kernel's block (128 for latents, and of what checkpoints
     ask) that does; the state is then padded to the page.
     """
-    per_token = _bytes_of_token(view, settings, states, backend.format_name, dtype)
+    view, settings, states = sizes.view, sizes.settings, sizes.states
+    per_token = _bytes_of_token(view, settings, states, backend.format_name, sizes.dtype)
     largest = max(
-        mamba_spec(state, view, settings, block_size=1, mode=mode).page_bytes
+        mamba_spec(state, view, settings, block_size=1, mode=sizes.mode).page_bytes
         for state in states
         if isinstance(state, Recurrent)
     )
@@ -195,7 +204,7 @@ def _grown(
     if any(isinstance(state, LatentAttention) for state in states):
         # Until the hybrid alignment moved to the platform, latents were aligned to 64.
         multiple = max(multiple, 128 if settings.release.since(0, 18) else 64)
-    multiple = lcm(multiple, block_grid(view, settings, mode))
+    multiple = lcm(multiple, block_grid(view, settings, sizes.mode))
     grown = multiple * ceil_div(largest, multiple * per_token)
     size = max(block_size, round_up(grown, backend.smallest))
     return size, size * per_token
@@ -248,12 +257,12 @@ def _window_block(settings: VllmSettings, block_size: int) -> int:
 
     FlashInfer, first choice on Blackwell, takes 16, 32 and 64 alone; other kernels any multiple.
     """
-    if not settings.release.since(0, 31) or _major(settings) != 10:
+    if not settings.release.since(0, 31) or settings.device_major != BLACKWELL:
         return block_size
     return next((size for size in _FLASHINFER_BLOCKS if size <= block_size), block_size)
 
 
-def _mamba_mode(view: ModelView, settings: VllmSettings, states: list[State]) -> str:
+def _mamba_mode(settings: VllmSettings, states: list[State]) -> str:
     """Return the mode of state caches: aligned for prefix caching, else one running state."""
     if not any(isinstance(state, Recurrent) for state in states):
         return "none"
@@ -297,7 +306,3 @@ def _assumptions(
             )
         )
     return tuple(notes)
-
-
-def _major(settings: VllmSettings) -> int:
-    return (settings.capability or 90) // 10

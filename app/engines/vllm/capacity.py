@@ -102,10 +102,13 @@ def fill_pool(
         block_outermost=settings.block_outermost,
     )
     parts = [tuple(group.on_worker(layers) for group in grouping.groups) for layers in workers]
-    per_block = [bytes_per_block(groups, settings.block_outermost) for groups in parts]
+    outermost = settings.block_outermost
+    per_block = [bytes_per_block(groups, block_outermost=outermost) for groups in parts]
     memory = _memory_to_plan(available_bytes, per_block, settings)
-    checked = [_check_of(index, workers, parts, grouping, per_block, memory, settings)
-               for index in range(len(workers))]  # fmt: skip
+    checked = [
+        _check_of(layers, part, unit, size, grouping.groups, smallest=min(memory), release=release)
+        for layers, part, unit, size in zip(workers, parts, per_block, memory, strict=True)
+    ]
     bounds = settings.bounds
     checks = [check for check in checked if check is not None]
     limiting = checks[0].available_bytes if checks else 0
@@ -142,7 +145,7 @@ def fill_pool(
     )
 
 
-def bytes_per_block(groups: Sequence[Group], block_outermost: bool) -> int:
+def bytes_per_block(groups: Sequence[Group], *, block_outermost: bool) -> int:
     """Return what one block costs a worker: the most bytes that any group puts into it."""
     if not groups:
         return 0
@@ -191,7 +194,7 @@ def _concurrency(
 def _memory_to_plan(
     available: Sequence[int], per_block: Sequence[int], settings: PoolSettings
 ) -> list[int]:
-    """Return the bytes that the check sees: those of the blocks set by hand, where it knows them."""
+    """Return the bytes that the check sees: those of blocks set by hand, where it knows them."""
     override = settings.blocks_override
     if override is None or not settings.release.check_counts_override:
         return list(available)
@@ -211,7 +214,7 @@ class _Check:
         return self.need_at(bounds)
 
     def estimate(self, bounds: RequestBounds) -> int:
-        """Return the largest length up to the maximum whose request fits, 0 if not even one token.
+        """Return the largest length up to the maximum that fits; 0 if no token does.
 
         Windows and tokens in flight are counted anew at each length; the need never falls with it.
         """
@@ -253,32 +256,34 @@ def _fitted(
     return bounds.at(longest or bounds.max_model_len), limiting
 
 
-def _check_of(  # noqa: PLR0913 - one argument for each thing the releases differ in
-    index: int,
-    workers: Sequence[Layers],
-    parts: Sequence[tuple[Group, ...]],
-    grouping: Grouping,
-    per_block: Sequence[int],
-    memory: Sequence[int],
-    settings: PoolSettings,
+def _check_of(
+    layers: Layers,
+    own_groups: tuple[Group, ...],
+    unit: int,
+    available: int,
+    all_groups: tuple[Group, ...],
+    *,
+    smallest: int,
+    release: Release,
 ) -> _Check | None:
-    """Return the check that this release makes for one worker; None without layers."""
-    release = settings.release
-    available = memory[index]
-    if not workers[index]:
+    """Return the check that this release makes for one worker; None without layers.
+
+    `unit` is a block's bytes on that worker, `smallest` the least memory of any worker.
+    """
+    if not layers:
         return None
     if not release.check_sees_groups:
-        specs = tuple(workers[index].values())
+        specs = tuple(layers.values())
         return _Check(need_at=partial(_need_of_layers, specs), available_bytes=available)
     if not release.check_projects_stages:
-        need = partial(_need_of_first_group, grouping.groups)
-        return _Check(need_at=need, available_bytes=min(memory))
+        need = partial(_need_of_first_group, all_groups)
+        return _Check(need_at=need, available_bytes=smallest)
     if not release.check_sees_all_groups:
-        need = partial(_need_of_first_group, parts[index])
+        need = partial(_need_of_first_group, own_groups)
         return _Check(need_at=need, available_bytes=available)
     if release.keeps_null_block:
-        available -= per_block[index]
-    need = partial(_need_of_groups, parts[index], per_block[index])
+        available -= unit
+    need = partial(_need_of_groups, own_groups, unit)
     return _Check(need_at=need, available_bytes=available)
 
 
@@ -308,5 +313,5 @@ def _need_of_groups(groups: Sequence[Group], unit: int, bounds: RequestBounds) -
 
 
 def has_state_layers(groups: Sequence[Group]) -> bool:
-    """Say whether any layer is recurrent: then every running sequence needs a block for its state."""
+    """Say whether any layer is recurrent: each running sequence then needs a block for it."""
     return any(isinstance(spec, MambaSpec) for group in groups for spec in _layer_specs(group))

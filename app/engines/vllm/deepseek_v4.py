@@ -24,6 +24,7 @@ BLOCK_SIZE = 256
 _WINDOW_BLOCK = 64
 _ENTRY_BYTES = 584  # 448 fp8 values, 64 rotary values in bf16, 8 bytes of scales
 _ALIGNMENT = 576
+_INDEXED_RATIO = 4
 _INDEX_SCALE_GROUP = 128
 _INDEX_SCALE_BYTES = 4
 # Block of the compressor's raw states by ratio, chosen so that its page matches the entries' page.
@@ -62,24 +63,29 @@ def layers_of_compressed(
     window = _needed(view, "sliding_window")
     for layer, ratio in enumerate(_ratios(view)):
         name = f"layers.{layer}"
-        yield layer, f"{name}.window", _entries(
-            SlidingMlaSpec(block_size=_WINDOW_BLOCK, k_dim=head_dim, dtype="uint8", window=window)
+        yield (
+            layer,
+            f"{name}.window",
+            _entries(
+                SlidingMlaSpec(
+                    block_size=_WINDOW_BLOCK, k_dim=head_dim, dtype="uint8", window=window
+                )
+            ),
         )
         if ratio <= 1:
             continue
-        if ratio == 4:
+        if ratio == _INDEXED_RATIO:
             scaled = index_dim + index_dim // _INDEX_SCALE_GROUP * _INDEX_SCALE_BYTES
             yield layer, f"{name}.index", MlaSpec(
                 block_size=BLOCK_SIZE, k_dim=scaled, dtype="uint8", alignment=_ALIGNMENT,
                 tokens_per_state=Fraction(ratio), kernel_block_limit=BLOCK_SIZE, max_tp_shards=1,
             )  # fmt: skip
             yield layer, f"{name}.index.compressor", _compressor(index_dim, ratio)
-        yield layer, f"{name}.attn", _entries(
-            MlaSpec(
-                block_size=BLOCK_SIZE, k_dim=head_dim, dtype="uint8",
-                tokens_per_state=Fraction(ratio), kernel_block_limit=BLOCK_SIZE,
-            )  # fmt: skip
-        )
+        compressed = MlaSpec(
+            block_size=BLOCK_SIZE, k_dim=head_dim, dtype="uint8",
+            tokens_per_state=Fraction(ratio), kernel_block_limit=BLOCK_SIZE,
+        )  # fmt: skip
+        yield layer, f"{name}.attn", _entries(compressed)
         yield layer, f"{name}.compressor", _compressor(head_dim, ratio)
 
 
@@ -97,7 +103,7 @@ def _entries(spec: SpecT) -> SpecT:
 
 def _compressor(dim: int, ratio: int) -> SlidingMlaSpec:
     """Return the fp32 keys and scores of the tokens not yet compressed; ratio 4 overlaps by two."""
-    overlap = 2 if ratio == 4 else 1
+    overlap = 2 if ratio == _INDEXED_RATIO else 1
     return SlidingMlaSpec(
         block_size=_COMPRESSOR_BLOCK[ratio],
         k_dim=2 * overlap * dim,

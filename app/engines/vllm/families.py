@@ -27,6 +27,12 @@ WINDOW_PLUS_ONE = frozenset({"cohere2", "cohere2_moe"})
 # of 128 tokens, and the index keys stay in bf16.
 BLOCK_INDEX_TYPES = frozenset({"minimax_m3_vl", "minimax_m3", "minimax_m3_text"})
 
+# Sparse latents whose cache is fp8 on Blackwell unless told otherwise (since 0.32).
+FP8_ON_BLACKWELL = frozenset({"glm_moe_dsa"})
+
+# Types whose attention layers are all built before their recurrent ones.
+ATTENTION_FIRST = frozenset({"zamba2"})
+
 # No vLLM release from 0.10 on has these models.
 NOT_IN_VLLM: Mapping[str, str] = {
     "t5": "encoder–decoder text models were dropped with the first engine",
@@ -50,9 +56,10 @@ class StateKind:
     """How vLLM keeps the states of one family of recurrent layers.
 
     `state_dtype` is the running state's element type where nothing is set: `model` for the model's
-    own; `dtype_field` names the config field that may say otherwise. `checkpoints` is when a prefill
-    leaves one more block at a block boundary: `always`, `gdn` (on Hopper), `kda` (a bounded gate on
-    Hopper or later) or `never`. `grouped_conv`: groups that ranks cannot share out are copied.
+    own; `dtype_field` names the config field that may say otherwise. `checkpoints` is when a
+    prefill leaves one more block at a block boundary: `always`, `gdn` (on Hopper), `kda` (a bounded
+    gate on Hopper or later) or `never`. `grouped_conv`: groups that ranks cannot share out are
+    copied.
     """
 
     name: str

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from math import gcd
+from typing import Any
 
 from app.domain.errors import Unsupported
 from app.engines.vllm.packing import packed_groups
@@ -245,7 +246,7 @@ def _as_full(spec: LayerSpec, block_size: int) -> LayerSpec:
     return spec
 
 
-def _shared_fields(spec: AttentionSpec, block_size: int) -> dict[str, object]:
+def _shared_fields(spec: AttentionSpec, block_size: int) -> dict[str, Any]:
     names = (
         "dcp_sharded", "is_draft", "kv_heads", "k_dim", "v_dim", "dtype", "quant_mode",
         "head_slots", "state_bytes", "tokens_per_state", "max_tp_shards", "cache_dtype",
@@ -254,7 +255,7 @@ def _shared_fields(spec: AttentionSpec, block_size: int) -> dict[str, object]:
     padded = spec.page_bytes_padded
     if padded is not None:
         padded = max(padded, spec.unpadded_page_bytes * block_size // spec.block_size)
-    fields: dict[str, object] = {name: getattr(spec, name) for name in names}
+    fields: dict[str, Any] = {name: getattr(spec, name) for name in names}
     return fields | {"block_size": block_size, "page_bytes_padded": padded}
 
 
@@ -328,4 +329,3 @@ def _largest_divisor(value: int, limit: int) -> int:
                     best = divisor
         candidate += 1
     return best
-

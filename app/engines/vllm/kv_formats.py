@@ -34,6 +34,7 @@ _KEY_NORM_BYTES = 2
 _VALUE_SCALE_BYTES = 4
 _SCALES_BYTES = 8  # two fp32 scales for each token and head
 _NVFP4_GROUP = 16
+_FP8_BITS, _FP4_BITS = 8, 4
 
 SpecT = TypeVar("SpecT", bound=AttentionSpec)
 
@@ -60,8 +61,10 @@ class KvFormatChoice:
         spec = replace(spec, dtype=self.element, quant_mode=_mode(self.name), cache_dtype=self.name)
         if isinstance(spec, MlaSpec | SlidingMlaSpec):
             packed = PACKED_LATENT_BYTES.get(self.name)
-            if packed is None and self.name not in ("auto", "float16", "bfloat16") and not (
-                self.is_fp8
+            if (
+                packed is None
+                and self.name not in ("auto", "float16", "bfloat16")
+                and not (self.is_fp8)
             ):
                 raise Unsupported(
                     "{field}: vLLM has no latent cache in {value}",
@@ -123,8 +126,8 @@ def format_named(name: str, model_dtype: str) -> KvFormatChoice:
 def format_of_checkpoint(config: Mapping[str, object]) -> str:
     """Return the format that a checkpoint's quantization_config switches on, or `auto`.
 
-    ModelOpt checkpoints name it as kv_cache_quant_algo or as a kv_cache_scheme of 8 or 4 float bits;
-    compressed-tensors ones by any kv_cache_scheme. Others say nothing of the cache.
+    ModelOpt checkpoints name it as kv_cache_quant_algo or as a kv_cache_scheme of 8 or 4 float
+    bits; compressed-tensors ones by any kv_cache_scheme. Others say nothing of the cache.
     """
     quantization = config.get("quantization_config")
     if not isinstance(quantization, Mapping):
@@ -161,9 +164,9 @@ def _modelopt(quantization: Mapping[str, object]) -> str:
     if isinstance(found, Mapping):
         if found.get("type") != "float":
             return "auto"
-        if found.get("num_bits") == 8 and found.get("dynamic") is False:
+        if found.get("num_bits") == _FP8_BITS and found.get("dynamic") is False:
             return "fp8_e4m3"
-        return "nvfp4" if found.get("num_bits") == 4 else "auto"
+        return "nvfp4" if found.get("num_bits") == _FP4_BITS else "auto"
     if isinstance(found, str):
         return {"fp8": "fp8_e4m3", "nvfp4": "nvfp4"}.get(found.lower(), "auto")
     return "auto"

@@ -1,8 +1,8 @@
 """Groups of mixed pages packed side by side in each block, for block-outermost layouts.
 
 vLLM 0.33.0 v1/core/kv_cache_planning.py `_get_packed_kv_cache_groups`: layers that need the same
-slots form a bucket; a bucket with as many layers of each page size repeats a pattern and is split by
-a common number of repeats; buckets of states are split until they fit the widest other group.
+slots form a bucket; a bucket with as many layers of each page size repeats a pattern and is split
+by a common number of repeats; buckets of states are split until they fit the widest other group.
 """
 
 from __future__ import annotations
@@ -111,9 +111,7 @@ def _split(bucket: _Bucket, count: int) -> list[Group]:
     pattern = list(zip(*bucket.names_by_page.values(), strict=False))
     groups = []
     for index in range(count):
-        members = {
-            name: bucket.layers[name] for repeat in pattern[index::count] for name in repeat
-        }
+        members = {name: bucket.layers[name] for repeat in pattern[index::count] for name in repeat}
         groups.append(Group(layers=tuple(members), spec=UniformSpec.of(members)))
     return groups
 

@@ -4,128 +4,60 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 
 from app.domain.checks import checked_int
-from app.domain.errors import DomainError, Missing, OutOfRange
+from app.domain.errors import Missing
 from app.domain.notes import Note
-from app.domain.state import CrossAttention, FullAttention, LatentAttention, ModelState
+from app.domain.state import CrossAttention, ModelState
 from app.engines.vllm.capacity import Pool, PoolSettings, fill_pool, has_state_layers
+from app.engines.vllm.explain import NOT_COUNTED, formulas_of, pool_notes
 from app.engines.vllm.model_specs import ModelSpecs, specs_of_model
 from app.engines.vllm.model_view import ModelView, view_of
-from app.engines.vllm.printed import (
-    printed_concurrency,
-    printed_lines,
-    printed_tokens,
+from app.engines.vllm.planned import PlannedGroup, PlannedRank, VllmPlan
+from app.engines.vllm.printed import printed_concurrency, printed_lines, printed_tokens
+from app.engines.vllm.settings import (
+    BLACKWELL,
+    HOPPER,
+    MAX_BYTES,
+    VllmSettings,
+    read_settings,
 )
-from app.engines.vllm.settings import MAX_BYTES, VllmSettings, read_settings
 from app.engines.vllm.specs import RequestBounds
-from app.engines.vllm.spending import RequestBytes, Spent, member_specs, request_bytes
+from app.engines.vllm.spending import member_specs, request_bytes
 from app.engines.vllm.types import Group
 
 _GIB = 2**30
-DEFAULT_BATCHED_TOKENS = 8192
-DEFAULT_SEQUENCES = 1024
-# Without a length of its own a model is planned at this one, and the plan says so.
-DEFAULT_LENGTH = 8192
-
-NOT_COUNTED = (
-    Note("weights", "the model's weights, which are loaded before the cache is sized"),
-    Note("activations", "activations and workspaces that the profile run measures"),
-    Note("cuda_graphs", "captured CUDA graphs"),
-    Note("communication", "communication buffers"),
-)
+# What a server takes unless told: tokens in a batch by the device's major capability, for the
+# data-centre device of each, and sequences (vLLM 0.33.0 engine/arg_utils.py).
+_BATCHED_TOKENS = {HOPPER: 8192, BLACKWELL: 16384}
+_SEQUENCES = {HOPPER: 1024, BLACKWELL: 1024}
+_SMALL_BATCHED_TOKENS = 2048
+_SMALL_SEQUENCES = 256
+# The length that vLLM takes where a config names none.
+DEFAULT_LENGTH = 2048
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedGroup:
-    """One cache group: `layers` share a block table of blocks of `block_size` tokens.
+class _Planning:
+    """Everything that the answer is put together from.
 
-    `page_size_bytes` is one block in one layer (in all layers, for a group of mixed pages).
+    `known` says that the blocks are decided, by bytes or by hand; `starts` that the engine runs.
     """
 
-    kind: str
-    layers: int
-    block_size: int
-    page_size_bytes: int
-    blocks_per_request: int
-    kv_heads: int | None
-    k_dim: int | None
-    v_dim: int | None
-    window: int | None
-    layer_names: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedRank:
-    """One pipeline stage; each of its tensor ranks holds the same bytes.
-
-    `own_blocks` is what its memory would give; the pool is the smallest stage's. None where the
-    plan was made without bytes.
-    """
-
-    pipeline_rank: int
-    tensor_ranks: int
-    first_layer: int
-    last_layer: int
-    caches: int
-    bytes_per_block: int
-    available_bytes: int | None
-    own_blocks: int | None
-    allocated_bytes: int | None
-    unused_bytes: int | None
-    needed_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VllmPlan:
-    """The engine's view of one model: pool, printed figures, and where the bytes of a request go.
-
-    Figures of the pool are None where no bytes were given, or where the engine would refuse to
-    start (`refused`; its error is the last printed line). `max_concurrency` is exact.
-    """
-
-    version: str
-    kv_cache_dtype: str
-    block_size: int
-    max_model_len: int
-    groups: tuple[PlannedGroup, ...]
-    ranks: tuple[PlannedRank, ...]
-    blocks_per_request: int | None
-    num_gpu_blocks: int | None
-    max_concurrency: Fraction | None
-    max_concurrency_text: str | None
-    kv_cache_tokens: int | None
-    needed_bytes: int | None
-    estimated_max_model_len: int | None
-    refused: bool
-    printed: tuple[str, ...]
-    request: RequestBytes
-    replicated_bytes: int
-    max_sequences: int | None
-    formula: str
-    formulas: tuple[str, ...]
-    assumptions: tuple[Note, ...]
-    not_counted: tuple[Note, ...]
-    worker_groups: tuple[Group, ...]
+    view: ModelView
+    settings: VllmSettings
+    specs: ModelSpecs
+    pool: Pool
     bounds: RequestBounds
-    encoder_need: int | None
+    memory: int | None
 
     @property
-    def spent(self) -> tuple[Spent, ...]:
-        """What a request of the maximum length takes beyond the model's need, by reason."""
-        return self.request.spent
+    def known(self) -> bool:
+        return self.memory is not None or self.settings.blocks_override is not None
 
-    def request_bytes(self, length: int) -> RequestBytes:
-        """Return what one request of `length` tokens takes on the first stage.
-
-        Raises:
-            OutOfRange: for a length outside 1..max_model_len.
-
-        """
-        checked_int(length, "length", low=1, high=self.max_model_len)
-        unit = self.ranks[0].bytes_per_block
-        return request_bytes(self.worker_groups, unit, self.bounds.at(length), self.encoder_need)
+    @property
+    def starts(self) -> bool:
+        return self.known and self.pool.refusal is None
 
 
 def plan(
@@ -169,7 +101,15 @@ def plan(
             auto_fit=chosen.max_model_len == -1 and memory is not None,
         ),
     )
-    return _assembled(view, chosen, specs, pool, bounds.at(pool.max_model_len), memory, notes)
+    found = _Planning(
+        view=view,
+        settings=chosen,
+        specs=specs,
+        pool=pool,
+        bounds=bounds.at(pool.max_model_len),
+        memory=memory,
+    )
+    return _assembled(found, notes)
 
 
 def _length(view: ModelView, settings: VllmSettings, notes: list[Note]) -> int:
@@ -177,36 +117,39 @@ def _length(view: ModelView, settings: VllmSettings, notes: list[Note]) -> int:
     if asked is not None and asked != -1:
         return asked
     own = view.own_length
-    if own is not None:
-        if asked is None:
-            notes.append(
-                Note("max_model_len", "the longest request is the config's, {tokens} tokens",
-                     {"tokens": own})
-            )  # fmt: skip
-        return own
-    notes.append(
-        Note(
-            "max_model_len",
-            "nothing names the longest request; {tokens} tokens are taken",
-            {"tokens": DEFAULT_LENGTH},
+    if own is None:
+        notes.append(
+            Note(
+                "max_model_len",
+                "nothing names the longest request; {tokens} tokens are taken, as vLLM does",
+                {"tokens": DEFAULT_LENGTH},
+            )
         )
-    )
-    return DEFAULT_LENGTH
+        return DEFAULT_LENGTH
+    if asked is None:
+        notes.append(
+            Note(
+                "max_model_len",
+                "the longest request is the config's, {tokens} tokens",
+                {"tokens": own},
+            )
+        )
+    return own
 
 
 def _bounds(settings: VllmSettings, length: int, notes: list[Note]) -> RequestBounds:
     """Return what bounds a request: batched tokens in every batch that may be in flight."""
-    release = settings.release
-    sequences = settings.max_num_seqs or DEFAULT_SEQUENCES
+    release, major = settings.release, settings.device_major
+    sequences = settings.max_num_seqs or _SEQUENCES.get(major, _SMALL_SEQUENCES)
     batched = settings.max_num_batched_tokens
     if batched is None:
-        batched = min(DEFAULT_BATCHED_TOKENS, sequences * length)
+        batched = min(_BATCHED_TOKENS.get(major, _SMALL_BATCHED_TOKENS), sequences * length)
         notes.append(
             Note(
                 "max_num_batched_tokens",
-                "{tokens} batched tokens are taken, as a server on a device of 70 GiB or more does;"
-                " windows and encoders reserve by it",
-                {"tokens": batched},
+                "{tokens} batched tokens are taken, as a server does on a data-centre device of"
+                " compute capability {major}; windows and encoders reserve by it",
+                {"tokens": batched, "major": major},
             )
         )
     batches = 1
@@ -226,32 +169,15 @@ def _bounds(settings: VllmSettings, length: int, notes: list[Note]) -> RequestBo
     )
 
 
-def _assembled(
-    view: ModelView,
-    settings: VllmSettings,
-    specs: ModelSpecs,
-    pool: Pool,
-    bounds: RequestBounds,
-    memory: int | None,
-    notes: list[Note],
-) -> VllmPlan:
-    release = settings.release
-    known = memory is not None or settings.blocks_override is not None
-    refusal = pool.refusal if known else None
-    starts = known and refusal is None
-    encoder_need = _encoder_need(view.state)
+def _assembled(found: _Planning, notes: list[Note]) -> VllmPlan:
+    pool, settings, specs = found.pool, found.settings, found.specs
+    release, starts = settings.release, found.starts
+    refusal = pool.refusal if found.known else None
+    encoder_need = _encoder_need(found.view.state)
     unit = pool.workers[0].bytes_per_block
-    request = request_bytes(pool.workers[0].groups, unit, bounds, encoder_need)
-    lines = printed_lines(
-        pool,
-        release,
-        context_parallel=settings.context_parallel,
-        blocks_override=settings.blocks_override,
-        auto_fit=settings.max_model_len == -1,
-        cpu_blocks=settings.swap_space_gib * _GIB // unit if unit else 0,
-    ) if known else ()  # fmt: skip
-    printed = tuple(line.text for line in lines)
-    sequences = pool.num_blocks if starts and has_state_layers(pool.workers[0].groups) else None
+    groups = pool.workers[0].groups
+    tokens = printed_tokens(pool, release, settings.context_parallel) if starts else None
+    more = pool_notes(found.view, settings, pool, starts=starts)
     return VllmPlan(
         version=release.name,
         kv_cache_dtype=specs.format.name,
@@ -261,30 +187,41 @@ def _assembled(
             _planned_group(group, blocks)
             for group, blocks in zip(pool.grouping.groups, pool.group_blocks, strict=True)
         ),
-        ranks=tuple(
-            _planned_rank(index, specs, pool, settings, known, starts)
-            for index in range(len(pool.workers))
-        ),
+        ranks=tuple(_planned_rank(found, index) for index in range(len(pool.workers))),
         blocks_per_request=pool.blocks_per_request,
         num_gpu_blocks=pool.num_blocks if starts else None,
         max_concurrency=pool.concurrency if starts else None,
         max_concurrency_text=printed_concurrency(pool) if starts else None,
-        kv_cache_tokens=printed_tokens(pool, release, settings.context_parallel) if starts else None,
-        needed_bytes=max((worker.needed_bytes for worker in pool.workers), default=None),
+        kv_cache_tokens=tokens,
+        needed_bytes=max(worker.needed_bytes for worker in pool.workers),
         estimated_max_model_len=None if refusal is None else refusal.estimated_max_model_len,
         refused=refusal is not None,
-        printed=printed,
-        request=request,
-        replicated_bytes=_replicated_bytes(view.state, settings, pool, request),
-        max_sequences=sequences,
-        formula=_formula(pool, memory),
-        formulas=_formulas(pool, bounds, memory),
-        assumptions=(*notes, *specs.assumptions, *_more_assumptions(view, settings, pool, starts)),
+        printed=_printed(found),
+        request=request_bytes(groups, unit, found.bounds, encoder_need),
+        replicated_bytes=_replicated_bytes(found),
+        max_sequences=pool.num_blocks if starts and has_state_layers(groups) else None,
+        formulas=formulas_of(pool, pool.max_model_len, found.memory, settings.blocks_override),
+        assumptions=(*notes, *specs.assumptions, *more),
         not_counted=NOT_COUNTED,
-        worker_groups=pool.workers[0].groups,
-        bounds=bounds,
+        worker_groups=groups,
+        bounds=found.bounds,
         encoder_need=encoder_need,
     )
+
+
+def _printed(found: _Planning) -> tuple[str, ...]:
+    if not found.known:
+        return ()
+    settings, unit = found.settings, found.pool.workers[0].bytes_per_block
+    lines = printed_lines(
+        found.pool,
+        settings.release,
+        context_parallel=settings.context_parallel,
+        blocks_override=settings.blocks_override if found.memory is not None else None,
+        auto_fit=settings.max_model_len == -1,
+        cpu_blocks=settings.swap_space_gib * _GIB // unit if unit else 0,
+    )
+    return tuple(line.text for line in lines)
 
 
 def _planned_group(group: Group, blocks: int) -> PlannedGroup:
@@ -303,116 +240,50 @@ def _planned_group(group: Group, blocks: int) -> PlannedGroup:
     )
 
 
-def _planned_rank(
-    index: int,
-    specs: ModelSpecs,
-    pool: Pool,
-    settings: VllmSettings,
-    known: bool,
-    starts: bool,
-) -> PlannedRank:
+def _planned_rank(found: _Planning, index: int) -> PlannedRank:
+    pool, memory = found.pool, found.memory
     worker = pool.workers[index]
-    first, last = specs.stages[index]
-    allocated = pool.num_blocks * worker.bytes_per_block
-    given = known and settings.blocks_override is None
+    first, last = found.specs.stages[index]
+    allocated = pool.num_blocks * worker.bytes_per_block if found.starts else None
+    unused = None if allocated is None or memory is None else memory - allocated
     return PlannedRank(
         pipeline_rank=index,
-        tensor_ranks=settings.tensor_parallel,
+        tensor_ranks=found.settings.tensor_parallel,
         first_layer=first,
         last_layer=last,
-        caches=len(specs.workers[index]),
+        caches=len(found.specs.workers[index]),
         bytes_per_block=worker.bytes_per_block,
-        available_bytes=worker.available_bytes if given else None,
-        own_blocks=worker.own_blocks if known else None,
-        allocated_bytes=allocated if starts else None,
-        unused_bytes=worker.available_bytes - allocated if starts and given else None,
+        available_bytes=memory,
+        own_blocks=worker.own_blocks if found.known else None,
+        allocated_bytes=allocated,
+        unused_bytes=unused,
         needed_bytes=worker.needed_bytes,
     )
 
 
 def _encoder_need(state: ModelState) -> int | None:
-    for layer in state.layers:
-        for part in layer.states:
-            if isinstance(part, CrossAttention):
-                return part.encoder_tokens
-    return None
+    return next(
+        (
+            part.encoder_tokens
+            for run in state.runs
+            for part in run.layer.states
+            if isinstance(part, CrossAttention)
+        ),
+        None,
+    )
 
 
-def _replicated_bytes(
-    state: ModelState, settings: VllmSettings, pool: Pool, request: RequestBytes
-) -> int:
-    """Return what copies of the same heads or latents on several tensor ranks cost a request."""
-    ranks = settings.tensor_parallel
-    if ranks == 1:
-        return 0
-    copies = 0
-    for group in pool.workers[0].groups:
-        blocks = group.spec.blocks_per_request(
-            RequestBounds(
-                max_model_len=pool.max_model_len,
-                in_flight_tokens=0,
-                decode_context_parallel=settings.context_parallel,
-            )
-        )
+def _replicated_bytes(found: _Planning) -> int:
+    """Return what copies of the same heads or latents on the tensor ranks cost a request.
+
+    Of R ranks, heads or positions divide over s × c; the other R - s × c hold copies.
+    """
+    settings, pool = found.settings, found.pool
+    total = 0
+    for group, blocks in zip(pool.workers[0].groups, pool.group_blocks, strict=True):
         for spec in member_specs(group):
             shards = getattr(spec, "max_tp_shards", None)
-            if shards is not None and settings.context_parallel == 1:
-                copies += blocks * spec.page_bytes * (ranks - shards)
-    return copies
-
-
-def _formula(pool: Pool, memory: int | None) -> str:
-    worker = pool.workers[0]
-    if not worker.bytes_per_block:
-        return "no layer keeps a cache: 1 block, the null block"
-    if memory is None:
-        return f"{worker.bytes_per_block} B/block × {pool.blocks_per_request} blocks a request"
-    return f"⌊{memory} B / {worker.bytes_per_block} B⌋ = {worker.own_blocks} blocks"
-
-
-def _formulas(pool: Pool, bounds: RequestBounds, memory: int | None) -> tuple[str, ...]:
-    lines = []
-    for group, blocks in zip(pool.grouping.groups, pool.group_blocks, strict=True):
-        spec = group.spec
-        page = spec.page_bytes if spec.kind != "uniform_type" else spec.page_bytes
-        lines.append(
-            f"{len(group.layers)} × {spec.kind}: {page} B a page of {spec.block_size} tokens,"
-            f" {blocks} blocks at {bounds.max_model_len} tokens"
-        )
-    for index, worker in enumerate(pool.workers):
-        lines.append(f"stage {index}: {worker.bytes_per_block} B/block, the widest group's pages")
-    if memory is not None:
-        owned = ", ".join(str(worker.own_blocks) for worker in pool.workers)
-        lines.append(f"blocks = min({owned}) = {pool.num_blocks}")
-    if pool.concurrency is not None and memory is not None:
-        lines.append(f"concurrency = {pool.num_blocks} / {pool.blocks_per_request}")
-    return tuple(lines)
-
-
-def _more_assumptions(
-    view: ModelView, settings: VllmSettings, pool: Pool, starts: bool
-) -> tuple[Note, ...]:
-    notes = [
-        Note("workers", "every worker has the same bytes for its cache"),
-        Note("null_block", "one block of the pool is the null block and never handed out"),
-    ]
-    if not view.config:
-        notes.append(
-            Note("no_config", "without a config, elements are 16 bits and no family's ways apply")
-        )
-    sequences = settings.max_num_seqs
-    if starts and sequences and has_state_layers(pool.workers[0].groups) and (
-        sequences > pool.num_blocks
-    ):  # fmt: skip
-        notes.append(
-            Note(
-                "max_num_seqs",
-                "max_num_seqs {asked} exceeds the {blocks} blocks: each running sequence needs one"
-                " for its state, and vLLM refuses that while it captures CUDA graphs",
-                {"asked": sequences, "blocks": pool.num_blocks},
-            )
-        )
-    return tuple(notes)
-
-
-__all__ = ["DomainError", "OutOfRange", "VllmPlan", "plan"]
+            if shards is not None:
+                divided = shards * (settings.context_parallel if spec.dcp_sharded else 1)
+                total += blocks * spec.page_bytes * max(settings.tensor_parallel - divided, 0)
+    return total

@@ -16,9 +16,7 @@ from app.engines.vllm.types import Padding
 from app.engines.vllm.versions import Release
 
 _GIB = 2**30
-_SEE = (
-    " See https://docs.vllm.ai/en/latest/configuration/conserving_memory/ for more details."
-)
+_SEE = " See https://docs.vllm.ai/en/latest/configuration/conserving_memory/ for more details."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +40,7 @@ def printed_tokens(pool: Pool, release: Release, context_parallel: int = 1) -> i
     if not release.has_groups:
         return pool.num_blocks * smallest
     if release.prints_concurrency_tokens:
-        assert pool.blocks_per_request is not None
-        return int(pool.num_blocks / pool.blocks_per_request * pool.max_model_len)
+        return int(pool.num_blocks / (pool.blocks_per_request or 1) * pool.max_model_len)
     tokens = pool.num_blocks // len(groups) * smallest
     return tokens * context_parallel if release.shards_context else tokens
 
@@ -72,7 +69,8 @@ def printed_lines(
         profiled = worker.available_bytes // worker.bytes_per_block
         lines.append(
             _info(
-                f"Overriding num_gpu_blocks={profiled} with num_gpu_blocks_override={blocks_override}"
+                f"Overriding num_gpu_blocks={profiled} with"
+                f" num_gpu_blocks_override={blocks_override}"
             )
         )
     if pool.refusal is not None:
@@ -116,9 +114,7 @@ def _warnings(pool: Pool) -> list[PrintedLine]:
 def padding_text(padding: Padding) -> str:
     """Return the warning about the empty places of one kind."""
     share = padding.layers / padding.bucket_layers * 100
-    return (
-        f"Add {padding.layers} padding layers, may waste at most {share:.2f}% KV cache memory"
-    )
+    return f"Add {padding.layers} padding layers, may waste at most {share:.2f}% KV cache memory"
 
 
 def _size_lines(pool: Pool, release: Release, context_parallel: int) -> list[PrintedLine]:
@@ -166,8 +162,7 @@ def _auto_fit_line(pool: Pool, release: Release) -> PrintedLine:
     asked = pool.asked_max_model_len
     if not pool.workers[0].groups:
         return _info(
-            "Auto-fit max_model_len: attention-free model,"
-            f" using derived max_model_len={asked}"
+            f"Auto-fit max_model_len: attention-free model, using derived max_model_len={asked}"
         )
     limiting = pool.limiting_bytes
     memory = printed_gib(limiting, release)

@@ -9,7 +9,7 @@ from app.domain.errors import Conflict
 from app.domain.state import Recurrent, StateTensor
 from app.engines.vllm.families import STATE_KINDS, STATED, StateKind
 from app.engines.vllm.model_view import ModelView
-from app.engines.vllm.settings import VllmSettings
+from app.engines.vllm.settings import HOPPER, VllmSettings
 from app.engines.vllm.specs import MambaSpec
 
 _TORCH_NAMES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
@@ -32,7 +32,7 @@ def mamba_spec(
     dtypes: list[str] = []
     for tensor in state.tensors:
         is_conv = "conv" in tensor.name
-        dtypes.append(_dtype(tensor, is_conv, kind, view, settings))
+        dtypes.append(_dtype(tensor, kind, view, settings, is_conv=is_conv))
         if is_conv:
             extra = settings.speculative_tokens if kind.name not in ("mamba1", "short_conv") else 0
             shapes.append(_conv_shape(tensor, state, kind, ranks, extra))
@@ -60,12 +60,12 @@ def checkpoint_alignment(view: ModelView, settings: VllmSettings, mode: str) -> 
     if mode != "align" or not settings.release.since(0, 29):
         return None
     kind = state_kind(view)
-    major = (settings.capability or 90) // 10
+    major = settings.device_major
     if kind.checkpoints == "always":
         return 1
-    if kind.checkpoints == "gdn" and major == 9:
+    if kind.checkpoints == "gdn" and major == HOPPER:
         return 64
-    if kind.checkpoints == "kda" and major >= 9 and _has_bounded_gate(view):
+    if kind.checkpoints == "kda" and major >= HOPPER and _has_bounded_gate(view):
         return 16
     return None
 
@@ -87,9 +87,9 @@ def _has_bounded_gate(view: ModelView) -> bool:
 
 
 def _dtype(
-    tensor: StateTensor, is_conv: bool, kind: StateKind, view: ModelView, settings: VllmSettings
+    tensor: StateTensor, kind: StateKind, view: ModelView, settings: VllmSettings, *, is_conv: bool
 ) -> str:
-    """Return the element type: convolutions in the model's, states in the family's or the flag's."""
+    """Return the element type: convolutions in the model's, states in the family's or a flag's."""
     model = view.dtype(settings)
     conv = model if settings.mamba_cache_dtype == "auto" else settings.mamba_cache_dtype
     if kind.state_dtype == "stated":
@@ -147,10 +147,12 @@ def _conv_shape(
 
 
 def _with_copied_groups(channels: int, state: Recurrent, ranks: int) -> int:
-    running = next((t for t in state.tensors if "conv" not in t.name and len(t.shape) == 3), None)
-    if running is None:
-        return channels
-    heads, width, size = running.shape
+    running = next((tensor for tensor in state.tensors if "conv" not in tensor.name), None)
+    match running.shape if running is not None else ():
+        case (heads, width, size):
+            pass
+        case _:
+            return channels
     shared = channels - heads * width
     groups = shared // (2 * size)
     if groups <= 0 or groups % ranks == 0:

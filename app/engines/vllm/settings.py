@@ -32,7 +32,9 @@ MODEL_DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")
 STATE_DTYPES = ("auto", "float32", "float16", "bfloat16")
 MAMBA_MODES = ("none", "align", "all")
 SPECULATIVE_METHODS = ("mtp", "ngram")
-# Compute capabilities, by which attention backends are chosen.
+# Compute capabilities, by which attention backends are chosen, and the majors that differ.
+AMPERE, HOPPER, BLACKWELL, BLACKWELL_RTX = 8, 9, 10, 12
+ASSUMED_CAPABILITY = 90
 CAPABILITIES = ("8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
 
 _NAMES = frozenset({
@@ -79,6 +81,11 @@ class VllmSettings:
     layers_per_stage: tuple[int, ...] | None = None
     capability: int | None = None
     swap_space_gib: int = 4
+
+    @property
+    def device_major(self) -> int:
+        """The major compute capability; Hopper's where none is named."""
+        return (self.capability or ASSUMED_CAPABILITY) // 10
 
 
 def read_settings(settings: Mapping[str, object]) -> VllmSettings:
@@ -152,9 +159,7 @@ def _check_together(settings: VllmSettings) -> None:
             release=settings.release.name,
         )
     if settings.mamba_cache_mode == "all" and settings.release.since(0, 32):
-        raise Conflict(
-            "{field}: the mode all was removed in vLLM 0.32.0", field="mamba_cache_mode"
-        )
+        raise Conflict("{field}: the mode all was removed in vLLM 0.32.0", field="mamba_cache_mode")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import gcd, prod
-from typing import ClassVar, Self, TypeVar
+from typing import ClassVar, Self
 
 ELEMENT_BYTES: Mapping[str, int] = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1,
@@ -140,9 +140,6 @@ class AttentionSpec(LayerSpec):
         return round_up(self.page_bytes, multiple)
 
 
-AttentionT = TypeVar("AttentionT", bound=AttentionSpec)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FullSpec(AttentionSpec):
     """Every position; a window or a chunk is recorded where only the allocation is full."""
@@ -239,7 +236,7 @@ class SlidingSpec(AttentionSpec):
     extra_retained_tokens: int = 0
 
     def blocks_per_request(self, bounds: RequestBounds) -> int:
-        """window - 1 earlier tokens and those in flight, in blocks, plus one.
+        """Window - 1 earlier tokens and those in flight, in blocks, plus one.
 
         The window may begin inside a block: with 4-token blocks, [..CD][EF..] holds 4 tokens in 2.
         """
@@ -279,7 +276,7 @@ def _aligned(spec: AttentionSpec, alignment: int | None) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkedSpec(AttentionSpec):
-    """Positions of the current chunk and the tokens in flight; no block more, chunks are aligned."""
+    """Positions of the current chunk and the tokens in flight; chunks begin with a block."""
 
     kind: ClassVar[str] = "chunked_local_attention"
     chunk: int
@@ -320,8 +317,8 @@ class RingSpec(AttentionSpec):
 class MambaSpec(LayerSpec):
     """States of constant size; the page does not depend on the block size.
 
-    `cache_mode`: `none` keeps the running state, `align` a second one at block boundaries for prefix
-    caching, `all` one for every block (0.16 to 0.31). Each speculative token keeps one more.
+    `cache_mode`: `none` keeps the running state, `align` a second one at block boundaries for
+    prefix caching, `all` one for every block (0.16 to 0.31). Each speculative token keeps one more.
     """
 
     kind: ClassVar[str] = "mamba"
@@ -373,7 +370,7 @@ class MambaSpec(LayerSpec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UniformSpec(LayerSpec):
-    """Layers that need the same slots but differ in bytes: one group, its page the sum of theirs."""
+    """Layers that need the same slots but differ in bytes: one group, its page their sum."""
 
     kind: ClassVar[str] = "uniform_type"
     members: tuple[tuple[str, LayerSpec], ...]

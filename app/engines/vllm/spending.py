@@ -125,7 +125,8 @@ def _needed_bytes(spec: LayerSpec, bounds: RequestBounds, encoder_need: int | No
     """Return what the model itself keeps in that layer for such a request, in vLLM's format."""
     if isinstance(spec, MambaSpec):
         return spec.unpadded_page_bytes
-    assert isinstance(spec, AttentionSpec)
+    if not isinstance(spec, AttentionSpec):
+        raise TypeError(spec)
     tokens = bounds.max_model_len
     if isinstance(spec, SlidingSpec):
         tokens = min(tokens, spec.window - 1)

@@ -34,7 +34,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Padding:
-    """Empty places that fill up the groups of one kind: at most that share of its memory is lost."""
+    """Empty places that fill up one kind's groups: at most that share of its memory is lost."""
 
     layers: int
     bucket_layers: int

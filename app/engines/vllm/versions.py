@@ -55,7 +55,7 @@ class Release:
 
     @property
     def larger_group_ratio(self) -> Fraction | None:
-        """The largest bucket sets the group size while it stays under this multiple of the smallest.
+        """The largest bucket sets the group size while under this multiple of the smallest.
 
         None where the smallest bucket always did (until 0.11).
         """

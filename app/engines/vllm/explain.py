@@ -1,0 +1,92 @@
+"""Formulas with their numbers in, and what a plan assumes or leaves out."""
+
+from __future__ import annotations
+
+from app.domain.notes import Note
+from app.engines.vllm.capacity import Pool, has_state_layers
+from app.engines.vllm.model_view import ModelView
+from app.engines.vllm.settings import VllmSettings
+
+NOT_COUNTED = (
+    Note("weights", "the model's weights, which are loaded before the cache is sized"),
+    Note("activations", "activations and workspaces that the profile run measures"),
+    Note("cuda_graphs", "captured CUDA graphs"),
+    Note("communication", "communication buffers"),
+)
+
+
+def formulas_of(
+    pool: Pool, max_model_len: int, memory: int | None, blocks_override: int | None
+) -> tuple[str, ...]:
+    """Return how each figure comes about, the one that everything ends in last."""
+    if not pool.workers[0].bytes_per_block:
+        return ("no layer keeps a cache: 1 block, the null block",)
+    lines = [
+        f"{len(group.layers)} × {group.spec.kind}: {group.spec.page_bytes} B a page of"
+        f" {group.spec.block_size} tokens, {blocks} blocks at {max_model_len} tokens"
+        for group, blocks in zip(pool.grouping.groups, pool.group_blocks, strict=True)
+    ]
+    lines += [
+        f"stage {index}: {worker.bytes_per_block} B/block, the pages of its widest group"
+        for index, worker in enumerate(pool.workers)
+    ]
+    total = " + ".join(str(blocks) for blocks in pool.group_blocks)
+    unit = pool.workers[0].bytes_per_block
+    needed = pool.blocks_per_request
+    lines.append(f"a request: {total} blocks, {needed} × {unit} B = {(needed or 0) * unit} B")
+    if blocks_override is not None:
+        lines.append(f"blocks = {blocks_override}, set by hand")
+    elif memory is not None:
+        parts = [
+            f"⌊{memory} B / {worker.bytes_per_block} B⌋"
+            for worker in pool.workers
+            if worker.bytes_per_block
+        ]
+        quotient = parts[0] if len(parts) == 1 else f"min({', '.join(parts)})"
+        lines.append(f"blocks = {quotient} = {pool.num_blocks}")
+    return tuple(lines)
+
+
+def pool_notes(
+    view: ModelView, settings: VllmSettings, pool: Pool, *, starts: bool
+) -> tuple[Note, ...]:
+    """Return what the pool's figures assume; `starts` says whether the engine would start."""
+    notes = [
+        Note("workers", "every worker has the same bytes for its cache"),
+        Note("null_block", "one block of the pool is the null block and never handed out"),
+    ]
+    if not view.config:
+        notes.append(
+            Note(
+                "no_config",
+                "without a config, elements are 16 bits and no family has ways of its own",
+            )
+        )
+    if settings.gpu_memory_utilization is not None:
+        notes.append(
+            Note(
+                "gpu_memory_utilization",
+                "gpu_memory_utilization decides the bytes that are available; these are given, and"
+                " the share changes nothing here",
+            )
+        )
+    if settings.data_parallel > 1:
+        notes.append(
+            Note(
+                "data_parallel",
+                "each of the {ranks} data-parallel replicas has a pool of its own, as planned here",
+                {"ranks": settings.data_parallel},
+            )
+        )
+    sequences = settings.max_num_seqs
+    has_states = has_state_layers(pool.workers[0].groups)
+    if starts and has_states and sequences is not None and sequences > pool.num_blocks:
+        notes.append(
+            Note(
+                "max_num_seqs",
+                "max_num_seqs {asked} exceeds the {blocks} blocks: each running sequence needs one"
+                " for its state, and vLLM refuses that while it captures CUDA graphs",
+                {"asked": sequences, "blocks": pool.num_blocks},
+            )
+        )
+    return tuple(notes)
