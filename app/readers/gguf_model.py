@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from app.domain.dtypes import dtype_named
-from app.domain.errors import Conflict
 from app.domain.notes import Note
 from app.domain.state import (
     ChunkedAttention,
@@ -104,11 +103,11 @@ def _attention(geometry: CacheGeometry, index: int) -> list[State]:
         return _compressed(geometry, index)
     if _is_latent(geometry):
         return [_latent(geometry, index)]
-    heads, k_dim, v_dim = (
-        geometry.kv_heads[index],
-        geometry.k_dims[index],
-        geometry.v_dims[index],
-    )
+    return _by_heads(geometry, index)
+
+
+def _by_heads(geometry: CacheGeometry, index: int) -> list[State]:
+    heads, k_dim, v_dim = geometry.kv_heads[index], geometry.k_dims[index], geometry.v_dims[index]
     if heads == 0 or k_dim + v_dim == 0:
         return []
     if geometry.windowed[index] and geometry.chunked:
@@ -147,21 +146,10 @@ def _latent(geometry: CacheGeometry, index: int) -> LatentAttention:
 def _shared_with(geometry: CacheGeometry, index: int) -> int:
     """Return the layer whose cache is read: the last owner, or the last but one for a window.
 
-    Source: the `reuse` callback of `create_memory` in src/llama-model.cpp.
-
-    Raises:
-        Conflict: when fewer than two layers own a cache.
-
+    At least two layers own a cache where any is shared. Source: the `reuse` callback of
+    `create_memory` in src/llama-model.cpp.
     """
-    owners = sum(geometry.owned)
-    with_layer = owners - (2 if geometry.windowed[index] else 1)
-    if with_layer < 0:
-        raise Conflict(
-            "{field}: layers share a cache, but only {owners} own one",
-            field=(f"{geometry.architecture}.attention.shared_kv_layers",),
-            owners=owners,
-        )
-    return with_layer
+    return sum(geometry.owned) - (2 if geometry.windowed[index] else 1)
 
 
 def _compressed(geometry: CacheGeometry, index: int) -> list[State]:

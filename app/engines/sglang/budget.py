@@ -139,7 +139,7 @@ def tokens_of(
             raise Missing("{field} is needed: no memory is given to derive it from",
                           field="max_mamba_cache_size")  # fmt: skip
         if rest is not None:
-            rest -= slots * state_bytes / _GIB
+            rest = max(rest - slots * state_bytes / _GIB, 0.0)
     if rest is None and settings.most_tokens is None:
         raise Missing("{field} is needed: no memory is given to derive it from",
                       field="max_total_tokens")  # fmt: skip

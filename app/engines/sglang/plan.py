@@ -201,12 +201,16 @@ def _pools(
             version=settings.version,
         )
 
-    if model.windowed is not None:
-        own = has_window_pool(model, settings)
-        count = tokens.windowed if own and tokens.windowed is not None else tokens.full
-        pools.append(heads_pool("window", model.windowed, count, model.windowed.layers))
-    if model.full is not None:
-        pools.append(heads_pool("full", model.full, tokens.full, model.full.layers))
+    windowed, full = model.windowed, model.full
+    if windowed is not None and tokens.windowed is None and _alike(full, windowed):
+        layers = windowed.layers + (0 if full is None else full.layers)
+        pools.append(heads_pool("full", windowed, tokens.full, layers))
+        windowed = full = None
+    if windowed is not None:
+        count = tokens.full if tokens.windowed is None else tokens.windowed
+        pools.append(heads_pool("window", windowed, count, windowed.layers))
+    if full is not None:
+        pools.append(heads_pool("full", full, tokens.full, full.layers))
     if model.latent is not None:
         pools.append(
             latent_pool(
@@ -223,6 +227,12 @@ def _pools(
     if settings.draft_layers and draft is not None:
         pools.append(heads_pool("draft", draft, tokens.full, settings.draft_layers))
     return pools
+
+
+def _alike(full: Heads | None, windowed: Heads) -> bool:
+    """Return whether windowed layers can lie in the pool of the full ones."""
+    shape = (windowed.kv_heads, windowed.k_dim, windowed.v_dim)
+    return full is None or (full.kv_heads, full.k_dim, full.v_dim) == shape
 
 
 def _pool_plan(pool: Pool) -> PoolPlan:
@@ -302,7 +312,7 @@ def _copied(model: RankModel, settings: Settings, pool: Pool) -> int:
     ranks = settings.attention_ranks
     if pool.name == "latent":
         return pool.size_bytes - pool.size_bytes // ranks
-    heads = {"full": model.full, "window": model.windowed, "draft": model.full}.get(pool.name)
+    heads = {"window": model.windowed, "mamba": None}.get(pool.name, model.full or model.windowed)
     if heads is None or heads.kv_heads >= ranks:
         return 0
     return pool.size_bytes - pool.size_bytes * heads.kv_heads // ranks
