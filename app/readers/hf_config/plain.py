@@ -122,6 +122,7 @@ def _dbrx(fields: Fields) -> HeadShape:
     attention = fields.part("attn_config")
     if attention is None or not attention.says("kv_n_heads"):
         kv_heads = 1
+        fields.guess("attn_config.kv_n_heads")
         fields.assume_default("attn_config.kv_n_heads", kv_heads)
     else:
         kv_heads = shared_heads(attention, "kv_n_heads")

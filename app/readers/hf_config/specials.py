@@ -50,7 +50,7 @@ _HARMLESS = frozenset({
 # Names of something else: a token's index, a bias or a norm, an expert, an initial value.
 _OTHER = re.compile(
     r"token_(index|id)|_token$|activation_|_act$|initializer|init_|scoring|dropout|_theta$|string"
-    r"|multiplier|_bias$|norm|_eps$|_scale$|factor$|^_|expert|router|moe|auto_map|softcap|_coef"
+    r"|multiplier|_bias$|norm|_eps$|_scale$|^_|expert|router|moe|auto_map|softcap|_coef"
 )
 
 
