@@ -156,11 +156,11 @@ def _variants() -> list[tuple[str, Note, list[str]]]:
 
 
 def _checkpoints(tokens: int) -> list[int]:
-    """Return powers of two from 4 up to `tokens`, which ends the list itself."""
-    lengths = [4]
+    """Return powers of two from 2 up to `tokens`, which ends the list itself."""
+    lengths = [2]
     while lengths[-1] * 2 < tokens:
         lengths.append(lengths[-1] * 2)
-    return [*lengths, tokens] if lengths[-1] < tokens else lengths
+    return [*lengths, tokens]
 
 
 def _all_at_once(lab: Lab, model: SmallModel, inputs: Floats, formats: Sequence[str]) -> Floats:
