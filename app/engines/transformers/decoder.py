@@ -1,0 +1,107 @@
+"""A plain decoder's cache: one cache layer for each of its layers."""
+
+from __future__ import annotations
+
+from app.domain.state import MAX_DIM, MAX_HEADS, MAX_TOKENS
+from app.engines.transformers.attention import attention_parts, split_width
+from app.engines.transformers.cache import CacheLayer, IndexKeys, Part
+from app.engines.transformers.kinds import (
+    CHUNKED,
+    CSA,
+    DUMMY,
+    FULL,
+    HCA,
+    HYBRID,
+    HYBRID_SLIDING,
+    INDEXED,
+    LINEAR,
+    REFERENCE,
+    SLIDING,
+    SPARSE,
+)
+from app.engines.transformers.layer_types import LayerKind, layer_kinds
+from app.engines.transformers.odd import Compressor, Compressors, ReferenceWindow, SharedWindow
+from app.engines.transformers.states import states_of
+from app.readers.hf_config.fields import Fields, is_mapping
+
+# What the cache layer's class is called in an answer.
+NAMES = {
+    FULL: "full_attention",
+    SLIDING: "sliding_attention",
+    CHUNKED: "sliding_attention",
+    INDEXED: "indexed_attention",
+    LINEAR: "linear_attention",
+    DUMMY: "none(dummy)",
+    HYBRID: "hybrid",
+    HYBRID_SLIDING: "hybrid_sliding",
+    CSA: "DeepseekV4CSACache",
+    HCA: "DeepseekV4HCACache",
+    SPARSE: "MiniMaxM3VLSparseCacheLayer",
+    REFERENCE: "UnlimitedOcrDynamicReferenceSlidingWindowLayer",
+}
+
+
+def decoder(fields: Fields, layers: int | None = None) -> list[CacheLayer]:
+    """Return one cache layer for each decoder layer."""
+    count = fields.layers() if layers is None else layers
+    kinds = layer_kinds(fields, count)
+    return [decoder_layer(fields, kind, index, count) for index, kind in enumerate(kinds)]
+
+
+def decoder_layer(fields: Fields, kind: LayerKind, index: int, layers: int) -> CacheLayer:
+    """Return the cache layer of one decoder layer of that kind."""
+    name = NAMES[kind.kind]
+    if kind.kind == DUMMY:
+        return CacheLayer(index=index, kind=name)
+    if kind.kind == LINEAR:
+        return CacheLayer(index=index, kind=name, parts=(states_of(fields, kind, index),))
+    if kind.kind in (CSA, HCA):
+        return CacheLayer(index=index, kind=name, parts=_compressed(fields, kind.kind, index))
+    if kind.kind == REFERENCE:
+        return CacheLayer(index=index, kind=name, parts=(_reference(fields, kind),))
+    parts = attention_parts(fields, kind, index, layers)
+    if not parts:
+        return CacheLayer(index=index, kind=NAMES[DUMMY])
+    if kind.kind == SPARSE:
+        width = fields.dim("index_head_dim")
+        nested = fields.value("sparse_attention_config")
+        if is_mapping(nested) and "sparse_index_dim" in nested:
+            own = Fields(raw=nested, model_type=fields.model_type,
+                         path=fields.at("sparse_attention_config"))  # fmt: skip
+            width = own.integer("sparse_index_dim", high=MAX_DIM)
+        parts = (*parts, IndexKeys(dim=width, name="idx_keys", head_axis=True))
+    if kind.kind in (HYBRID, HYBRID_SLIDING):
+        parts = (*parts, states_of(fields, kind, index))
+    return CacheLayer(index=index, kind=name, parts=parts)
+
+
+def _reference(fields: Fields, kind: LayerKind) -> ReferenceWindow:
+    heads = fields.integer_or_none("num_key_value_heads", high=MAX_HEADS) or fields.heads()
+    width = fields.integer_or_none("head_dim", high=MAX_DIM) or split_width(fields)
+    return ReferenceWindow(kv_heads=heads, width=width, window=kind.window or 0)
+
+
+def _compressed(fields: Fields, kind: str, index: int) -> tuple[Part, ...]:
+    """Return DeepSeek-V4's compressed layer: K = V in a window, and its compressors."""
+    width = fields.dim("head_dim")
+    rate = _rate(fields, kind)
+    window = fields.integer("sliding_window", high=MAX_TOKENS)
+    overlap = kind == CSA
+    each = [Compressor(name="compressor", width=width, rate=rate, overlap=overlap)]
+    if overlap:
+        index_width = fields.dim("index_head_dim")
+        each.append(Compressor(name="indexer", width=index_width, rate=rate, overlap=True))
+    return SharedWindow(index=index, width=width, window=window), Compressors(each=tuple(each))
+
+
+def _rate(fields: Fields, kind: str) -> int:
+    legacy = fields.integer_or_none(
+        "compress_rate_csa" if kind == CSA else "compress_rate_hca", high=MAX_TOKENS
+    )
+    if legacy is not None:
+        return legacy
+    rates = fields.value("compress_rates")
+    if is_mapping(rates):
+        own = Fields(raw=rates, model_type=fields.model_type, path=fields.at("compress_rates"))
+        return own.integer(kind, high=MAX_TOKENS)
+    return 4 if kind == CSA else 128
