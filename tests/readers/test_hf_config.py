@@ -134,6 +134,8 @@ def test_gpt2_names_are_read_as_their_class_maps_them() -> None:
     bark: dict[str, object] = {"model_type": "semantic", "num_layers": 3, "num_heads": 4,
                                "hidden_size": 64}  # fmt: skip
     assert states(bark) == states(config)
+    default = (FullAttention(kv_heads=12, k_dim=64, v_dim=64),)
+    assert states({"model_type": "gpt2"}) == [default] * 12
 
 
 def test_per_layer_heads_of_pruned_and_uneven_models() -> None:

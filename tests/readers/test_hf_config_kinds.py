@@ -129,6 +129,7 @@ def test_dots3_windows_have_a_latent_of_their_own() -> None:
     assert states(plain)[:2] == [(LatentAttention(latent_dim=512, rope_dim=64),), (own,)]
     rope = {**plain, "swa_qk_rope_head_dim": 16}
     assert states(rope)[1] == (LatentAttention(latent_dim=256, rope_dim=16, window=64),)
+    assert states({**config, "layer_types": [SLIDE] * 4}) == [(window,)] * 4
     saved = {**config, "layer_types": ["indexed_attention", SLIDE, FULL, SLIDE],
              "per_layer_config": {
                  "1": {"kv_lora_rank": 30, "qk_rope_head_dim": 6},
@@ -232,6 +233,8 @@ def test_gemma4_full_layers_are_wider() -> None:
     assert states(ungated)[5] == (FullAttention(kv_heads=2, k_dim=384, v_dim=384),)
     saved = {**config, "per_layer_config": {"5": {"head_dim": 20, "num_key_value_heads": 2}}}
     assert states(saved)[5] == (FullAttention(kv_heads=2, k_dim=20, v_dim=20),)
+    null = {**config, "per_layer_config": {"5": None}}
+    assert states(null)[5] == (FullAttention(kv_heads=4, k_dim=512, v_dim=512),)
 
 
 def test_gemma4_forces_its_last_layer_to_be_full() -> None:

@@ -208,6 +208,26 @@ def test_tables_of_other_projects_are_read_aloud(config: Config, total: int) -> 
     assert all(note.text for note in reading.assumptions)
 
 
+def test_tables_of_hybrids_take_the_rule_that_their_fields_name() -> None:
+    """Mamba, Jamba and gated-delta fields in a table are read by the rule of those types."""
+    genz: Config = {"num_decoder_layers": 4, "hidden_size": 64, "num_attention_heads": 1,
+                    "num_key_value_heads": 1, "intermediate_size": 0, "mamba_d_state": 16,
+                    "mamba_dt_rank": 4, "mamba_expand": 2, "mamba_d_conv": 4}  # fmt: skip
+    assert kinds(genz) == "RRRR"
+    assert kept_bytes(read_config(genz), 9) == 4 * (128 * 3 * 2 + 128 * 16 * 4)
+    jamba = {**genz, "num_attention_heads": 4, "attn_layer_offset": 2, "attn_layer_period": 4}
+    assert kinds(jamba) == "RRFR"
+    delta: Config = {"num_hidden_layers": 4, "full_attention_layers": 1, "head_dim": 16,
+                     "linear_attention_layers": 3, "num_attention_heads": 4,
+                     "num_key_value_heads": 2, "linear_conv_kernel_dim": 4,
+                     "linear_key_head_dim": 8, "linear_num_key_heads": 2,
+                     "linear_num_value_heads": 4, "linear_value_head_dim": 8}  # fmt: skip
+    assert sorted(kinds(delta)) == ["F", "R", "R", "R"]
+    with pytest.raises(Missing) as refused:
+        read_config({**delta, "linear_attention_layers": 10**9})
+    assert refused.value.field == ("full_attention_layers",)
+
+
 @pytest.mark.parametrize(
     ("config", "error", "field"),
     [

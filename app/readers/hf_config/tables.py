@@ -69,6 +69,7 @@ def known_as(raw: Mapping[str, object]) -> tuple[str, dict[str, object]]:
             "state_size": raw.get("mamba_d_state"),
             "conv_kernel": raw.get("mamba_d_conv"),
             "expand": raw.get("mamba_expand"),
+            "intermediate_size": None,  # of an MLP there, which these models have none of
         }
     counts = {name: raw.get(name) for name in _COUNTED if type(raw.get(name)) is int}
     if "linear_attention_layers" in counts and "linear_conv_kernel_dim" in raw:
