@@ -262,6 +262,14 @@ _TEXTBOOK_ASSUMPTIONS = (
 )
 
 
+def textbook_hash(
+    parent: bytes, tokens: Sequence[int], identity: tuple[IdentityPart, ...]
+) -> bytes:
+    """Return the hash of one full block: SHA-256 over our encoding of its three inputs."""
+    pairs = tuple((part.kind, part.value) for part in identity)
+    return hashlib.sha256(deterministic_cbor((_ENCODING, parent, tokens, pairs))).digest()
+
+
 def textbook_chain(
     tokens: Sequence[int], block_size: int, identity: Mapping[str, str]
 ) -> HashChain:
@@ -275,12 +283,11 @@ def textbook_chain(
     ids = checked_tokens(tokens)
     checked_block_size(block_size, len(ids))
     parts = checked_identity(identity)
-    pairs = tuple((part.kind, part.value) for part in parts)
     blocks: list[HashedBlock] = []
     parent = b""
     for start in range(0, len(ids) - block_size + 1, block_size):
         block = ids[start : start + block_size]
-        digest = hashlib.sha256(deterministic_cbor((_ENCODING, parent, block, pairs))).digest()
+        digest = textbook_hash(parent, block, parts)
         blocks.append(
             HashedBlock(
                 index=start // block_size,
