@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from app.domain.checks import checked_int
 
 MAX_CAPACITY_BLOCKS = 10**15
+MAX_BLOCK_BYTES = 2**50
 MAX_SAMPLES = 100_000
 
 
@@ -37,6 +39,13 @@ class HitCurve:
     corner's hits fall short of it where a log names such a block behind one never seen, which no
     log of chained hashes does.
     """
+
+    HEADER: ClassVar[tuple[str, ...]] = (
+        "capacity_blocks",
+        "capacity_bytes",
+        "hit_blocks",
+        "logical_blocks",
+    )
 
     requests: int
     logical_blocks: int
@@ -108,9 +117,18 @@ class HitCurve:
         points = levels | {self.at(width) for width in widths}
         return tuple(sorted(points, key=lambda point: point.capacity_blocks))
 
-    def at_each(self, capacities: Iterable[int]) -> Iterator[HitPoint]:
-        """Yield the hits of each of several pools."""
-        return map(self.at, capacities)
+    def rows(self, limit: int = 200, block_bytes: int | None = None) -> Iterator[tuple[int, ...]]:
+        """Yield a sample as rows under HEADER; without `block_bytes` the bytes are 0.
+
+        Raises:
+            OutOfRange: as `sample` does, or for a negative size.
+
+        """
+        each = 0 if block_bytes is None else block_bytes
+        checked_int(each, "block_bytes", low=0, high=MAX_BLOCK_BYTES)
+        for point in self.sample(limit):
+            width = point.capacity_blocks
+            yield (width, width * each, point.hit_blocks, point.logical_blocks)
 
     def _point(self, capacity_blocks: int, hit_blocks: int) -> HitPoint:
         return HitPoint(

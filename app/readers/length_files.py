@@ -9,6 +9,13 @@ from typing import TYPE_CHECKING, NoReturn
 
 from app.domain.errors import Malformed, shown
 from app.domain.notes import Note
+from app.readers.column_names import (
+    COUNT_NAMES,
+    INPUT_NAMES,
+    LENGTH_NAMES,
+    OUTPUT_NAMES,
+    pick,
+)
 from app.readers.length_runs import (
     MAX_LENGTH_TOKENS,
     MAX_RECORDS,
@@ -22,40 +29,6 @@ from app.readers.length_runs import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Names with only their letters left, best first: `num_prefill_tokens` and `ContextTokens` alike.
-_LENGTH_NAMES = (
-    "length",
-    "lengths",
-    "tokens",
-    "totaltokens",
-    "seqlen",
-    "sequencelength",
-)
-_INPUT_NAMES = (
-    "inputlength",
-    "promptlength",
-    "contextlength",
-    "inputtokens",
-    "prompttokens",
-    "contexttokens",
-    "requesttokens",
-    "numprefilltokens",
-    "inputlen",
-    "promptlen",
-    "context",
-    "prompt",
-    "input",
-)
-_OUTPUT_NAMES = (
-    "outputlength",
-    "outputtokens",
-    "generatedtokens",
-    "completiontokens",
-    "responsetokens",
-    "numdecodetokens",
-    "outputlen",
-)
-_COUNT_NAMES = ("count", "requests", "repeat")
 _INTEGER = re.compile(r"\s*[0-9]+\s*\Z")
 _MOST_COLUMNS = 1000
 _MOST_DIGITS = len(str(MAX_LENGTH_TOKENS))
@@ -64,16 +37,6 @@ _SUM_NOTE = Note(
     "input_plus_output",
     "A length is input plus output tokens: what the request holds when its answer is complete.",
 )
-
-
-def _letters(name: str) -> str:
-    return re.sub(r"[^a-z]", "", name.lower())
-
-
-def _pick(names: list[str], wanted: tuple[str, ...]) -> int | None:
-    """Return the position of the name that stands first among the wanted ones."""
-    letters = [_letters(name) for name in names]
-    return next((letters.index(name) for name in wanted if name in letters), None)
 
 
 class _Records:
@@ -135,13 +98,13 @@ class _Records:
             self.add(entry, 1, "length")
             return
         names = list(entry)
-        count_at = _pick(names, _COUNT_NAMES)
+        count_at = pick(names, COUNT_NAMES)
         count = 1 if count_at is None else entry[names[count_at]]
-        at = _pick(names, _LENGTH_NAMES)
+        at = pick(names, LENGTH_NAMES)
         if at is not None:
             self.add(entry[names[at]], count, names[at])
             return
-        input_at, output_at = _pick(names, _INPUT_NAMES), _pick(names, _OUTPUT_NAMES)
+        input_at, output_at = pick(names, INPUT_NAMES), pick(names, OUTPUT_NAMES)
         if input_at is None:
             raise self.mistake(
                 "{field}: {place}: no length or input_length among {value}; before it {requests}"
@@ -252,12 +215,12 @@ def _columns(
     names: list[str], text: str, records: _Records, *, has_heading: bool
 ) -> tuple[list[int], int | None]:
     """Return the columns to add up and that of the count."""
-    count_at = _pick(names, _COUNT_NAMES)
-    length_at, input_at = _pick(names, _LENGTH_NAMES), _pick(names, _INPUT_NAMES)
+    count_at = pick(names, COUNT_NAMES)
+    length_at, input_at = pick(names, LENGTH_NAMES), pick(names, INPUT_NAMES)
     if length_at is not None:
         return [length_at], count_at
     if input_at is not None:
-        output_at = _pick(names, _OUTPUT_NAMES)
+        output_at = pick(names, OUTPUT_NAMES)
         return [at for at in (input_at, output_at) if at is not None], count_at
     rows = _rows(text, _Records(records.field))
     if has_heading:

@@ -211,14 +211,15 @@ def test_long_requests_and_many_segments() -> None:
     assert curve.at(599).hit_blocks == 599
 
 
-def test_memory_follows_distinct_blocks_not_references() -> None:
+def test_memory_follows_distinct_blocks_not_references(monkeypatch: pytest.MonkeyPatch) -> None:
     """Naming the same blocks for ever keeps as many segments as hold a block, not more."""
+    monkeypatch.setattr(reuse, "_SPENT_SEGMENTS", 100)
     meter = ReuseMeter()
-    for turn in range(200_000):
+    for turn in range(10_000):
         meter.add((turn % 3,))
-    assert len(meter._segments) <= 2 * reuse._SPENT_SEGMENTS + 3
-    assert (meter.requests, meter.logical_blocks, meter.unique_blocks) == (200_000, 200_000, 3)
-    assert meter.curve().at(3).hit_blocks == 199_997
+        assert len(meter._segments) <= 104
+    assert (meter.requests, meter.logical_blocks, meter.unique_blocks) == (10_000, 10_000, 3)
+    assert meter.curve().at(3).hit_blocks == 9997
     assert meter.curve().at(2).hit_blocks == 0
 
 
@@ -280,7 +281,21 @@ def test_a_sample_with_room_is_the_whole_curve() -> None:
     """With enough points, the corners themselves are given."""
     curve = long_curve()
     assert len(curve.sample(1000)) == len(curve.capacities) == 301
-    assert list(curve.at_each(curve.capacities)) == list(curve.sample(1000))
+
+
+def test_rows_name_capacities_in_blocks_and_bytes() -> None:
+    """Each row is a point of the sample, its capacity times the bytes of a block beside it."""
+    curve = reuse_curve(["ab", "ac", "ab"])
+    assert list(curve.rows(block_bytes=512)) == [
+        (0, 0, 0, 6),
+        (1, 512, 2, 6),
+        (2, 1024, 2, 6),
+        (3, 1536, 3, 6),
+    ]
+    assert [row[1] for row in curve.rows()] == [0, 0, 0, 0]
+    assert len(curve.HEADER) == 4
+    with pytest.raises(OutOfRange, match="block_bytes"):
+        list(curve.rows(block_bytes=-1))
 
 
 def test_a_hit_rate_is_hits_over_references() -> None:
