@@ -279,6 +279,8 @@ def test_wrong_but_plausible_configs_are_refused_by_field(
          ("attention_types",)),
         ({"model_type": "gpt_neo", "attention_layers": ["global", "near"]}, Unsupported,
          ("attention_layers", 1)),
+        ({"model_type": "minimax_m2", "attn_type_list": [1, 0]}, Unsupported,
+         ("attn_type_list", 1)),
         ({"model_type": "llama", "per_layer_config": {"0": {}}}, Unsupported,
          ("per_layer_config",)),
     ],

@@ -145,6 +145,17 @@ def test_a_class_alone_leaves_no_default(
     assert refused.value.field == field
 
 
+def test_an_unknown_type_of_a_known_class_is_read_under_the_class() -> None:
+    """A type that nobody knows is read where its class is one type's, unless code comes with it."""
+    config: Config = {"model_type": "renamed", "architectures": ["LlamaForCausalLM"], **TEXT}
+    assert states(config) == PLAIN
+    assert [note.code for note in read_config(config).assumptions] == ["type_by_class"]
+    for change in ({"auto_map": {"AutoConfig": "x.Y"}}, {"architectures": ["MadeUpForCausalLM"]}):
+        with pytest.raises(Unknown) as refused:
+            read_config({**config, **change})
+        assert refused.value.field == ("model_type",)
+
+
 def test_every_class_names_a_known_type_or_a_wrapper() -> None:
     """The list of classes is data of strings; a class stands in it once."""
     pairs = json.loads(_ARCHITECTURES_FILE.read_text(), object_pairs_hook=list)

@@ -143,7 +143,12 @@ def per_layer(fields: Fields, layers: int) -> dict[int, Fields]:
         return {}
     found: dict[int, Fields] = {}
     for key in given.raw:
-        known = key.isdecimal() and len(key) <= MAX_DIGITS and int(key) < layers
+        known = (
+            isinstance(key, str)
+            and key.isdecimal()
+            and len(key) <= MAX_DIGITS
+            and int(key) < layers
+        )
         if not known:
             raise Conflict(
                 "{field} names a layer that a model of {layers} layers lacks",

@@ -41,10 +41,10 @@ _GROUPED = (
     "cosmos3_edge_text", "apertus1p5_text", "ernie4_5_vl_moe_text", "glm4v_text", "glm_ocr_text",
     "glm4v_moe_text", "paddleocr_vl_text", "hunyuan_vl_text", "granite4_vision_text",
     "granite_docling_text", "emu3_text_model", "voxtral_realtime_text", "qwen3_vl_text",
-    "phi4_multimodal", "kyutai_speech_to_text", "evolla", "glm_image_text",
+    "phi4_multimodal", "kyutai_speech_to_text", "glm_image_text",
 )  # fmt: skip
 
-_DRAFTING = ("glm4_moe", "ernie4_5_moe", "minimax_m2", "hy_v3")
+_DRAFTING = ("glm4_moe", "ernie4_5_moe", "hy_v3")
 
 _QWEN2 = (
     "qwen2", "qwen3", "qwen2_vl_text", "qwen2_5_vl_text", "qwen2_5_omni_text",
@@ -235,6 +235,19 @@ def _xlnet(fields: Fields) -> list[Layer]:
     return [Layer(states=(FullAttention(kv_heads=1, k_dim=width, v_dim=0),))] * fields.layers()
 
 
+def _minimax_m2(fields: Fields) -> list[Layer]:
+    """Return MiniMax-M2's layers: its `attn_type_list` marks every one as softmax attention."""
+    for index, kind in enumerate(fields.integers("attn_type_list") or ()):
+        if kind != 1:
+            raise Unsupported(
+                "{field} is {value}: {model_type} is not known with linear attention",
+                field=fields.at("attn_type_list", index),
+                value=kind,
+                model_type=fields.model_type,
+            )
+    return _plain(fields)
+
+
 def _unlimited_ocr(fields: Fields) -> list[Layer]:
     """Return layers that keep the whole prompt and a window of what was decoded.
 
@@ -266,8 +279,14 @@ FAMILIES: tuple[Family, ...] = (
         model_types=_DRAFTING,
         layers=_plain,
         draft=like_the_last(_plain),
-        reads=frozenset({"attn_type_list"}),
         source=_SOURCE,
+    ),
+    Family(
+        name="grouped",
+        model_types=("minimax_m2",),
+        layers=_minimax_m2,
+        draft=like_the_last(_plain),
+        source="Transformers 5.24 models/minimax_m2/modeling_minimax_m2.py",
     ),
     Family(
         name="qwen2",

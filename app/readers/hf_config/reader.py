@@ -84,7 +84,8 @@ def _top(config: Mapping[str, object], encoder_tokens: int | None) -> Fields:
             raise WrongType(
                 "{field} must be a string, got {value}", field="model_type", value=shown(value)
             )
-        return Fields.of(config, value, encoder_tokens=encoder_tokens)
+        fields = Fields.of(config, value, encoder_tokens=encoder_tokens)
+        return fields if _is_known(fields) else _by_class(fields)
     named = _architecture(config)
     if named is not None:
         model_type = _architectures().get(named)
@@ -103,6 +104,31 @@ def _top(config: Mapping[str, object], encoder_tokens: int | None) -> Fields:
         )
         return fields
     return _table(config, encoder_tokens)
+
+
+def _is_known(fields: Fields) -> bool:
+    return fields.model_type in FAMILIES or _parts_of(fields) is not None
+
+
+def _by_class(fields: Fields) -> Fields:
+    """Return a config of an unknown type under its class's type, if the class makes it certain.
+
+    An engine then runs that class (vLLM 0.33.0 model_executor/models/registry.py goes by it). Code
+    of its own (`auto_map`) may be anything under any name.
+    """
+    named = _architecture(fields.raw)
+    model_type = _architectures().get(named or "")
+    if model_type is None or fields.raw.get("auto_map"):
+        return fields
+    found = Fields.of(fields.raw, model_type, encoder_tokens=fields.encoder_tokens)
+    found.assume(
+        "type_by_class",
+        "{model_type} is no known type; the class {name} is that of {known}",
+        model_type=shown(fields.model_type),
+        name=named,
+        known=model_type,
+    )
+    return found
 
 
 def _architecture(config: Mapping[str, object]) -> str | None:
