@@ -79,6 +79,7 @@ def layers_of_compressed(
             yield layer, f"{name}.index", MlaSpec(
                 block_size=BLOCK_SIZE, k_dim=scaled, dtype="uint8", alignment=_ALIGNMENT,
                 tokens_per_state=Fraction(ratio), kernel_block_limit=BLOCK_SIZE, max_tp_shards=1,
+                distinct_ranks=1,
             )  # fmt: skip
             yield layer, f"{name}.index.compressor", _compressor(index_dim, ratio)
         compressed = MlaSpec(
@@ -98,6 +99,7 @@ def _entries(spec: SpecT) -> SpecT:
         quant_mode="FP8_PER_TENSOR",
         cache_dtype="fp8_ds_mla",
         max_tp_shards=1,
+        distinct_ranks=1,
     )
 
 
@@ -111,6 +113,7 @@ def _compressor(dim: int, ratio: int) -> SlidingMlaSpec:
         window=overlap * ratio,
         alignment=_ALIGNMENT,
         max_tp_shards=1,
+        distinct_ranks=1,
     )
 
 

@@ -23,6 +23,12 @@ ONE_WINDOW_FOR_ALL = frozenset({
 # Windows that count the query's own position apart: vLLM's window is one wider.
 WINDOW_PLUS_ONE = frozenset({"cohere2", "cohere2_moe"})
 
+# Types whose window vLLM takes from this field as it stands, where the model's own code counts the
+# query's position beside it.
+WINDOW_FIELDS: Mapping[str, str] = {
+    "mimo_v2": "sliding_window_size", "mimo_v2_flash": "sliding_window_size",
+}  # fmt: skip
+
 # Types with attention over a block index beside plain keys and values; their kernels take blocks
 # of 128 tokens, and the index keys stay in bf16.
 BLOCK_INDEX_TYPES = frozenset({"minimax_m3_vl", "minimax_m3", "minimax_m3_text"})

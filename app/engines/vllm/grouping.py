@@ -250,7 +250,7 @@ def _shared_fields(spec: AttentionSpec, block_size: int) -> dict[str, Any]:
     names = (
         "dcp_sharded", "is_draft", "kv_heads", "k_dim", "v_dim", "dtype", "quant_mode",
         "head_slots", "state_bytes", "tokens_per_state", "max_tp_shards", "cache_dtype",
-        "stride_multiple_bytes", "kernel_block_limit",
+        "distinct_ranks", "stride_multiple_bytes", "kernel_block_limit",
     )  # fmt: skip
     padded = spec.page_bytes_padded
     if padded is not None:

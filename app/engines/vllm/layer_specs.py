@@ -19,7 +19,12 @@ from app.domain.state import (
     State,
 )
 from app.engines.vllm.blocks import BlockChoice
-from app.engines.vllm.families import BLOCK_INDEX_TYPES, PLAIN_LATENT, WINDOW_PLUS_ONE
+from app.engines.vllm.families import (
+    BLOCK_INDEX_TYPES,
+    PLAIN_LATENT,
+    WINDOW_FIELDS,
+    WINDOW_PLUS_ONE,
+)
 from app.engines.vllm.heads import kv_heads_per_rank
 from app.engines.vllm.kv_formats import KvFormatChoice, format_named
 from app.engines.vllm.model_view import ModelView
@@ -98,7 +103,7 @@ class LayerBuilder:
             "k_dim": state.k_dim,
             "v_dim": state.v_dim,
             "dtype": self.dtype,
-            "max_tp_shards": min(state.kv_heads, ranks) if state.kv_heads < ranks else None,
+            "distinct_ranks": min(state.kv_heads, ranks),
         }
 
     def _full(
@@ -135,15 +140,21 @@ class LayerBuilder:
         if self.full_window:
             yield "attn", chosen.pack(FullSpec(**self._heads(state)))
             return
-        wider = self.view.model_type in WINDOW_PLUS_ONE
         shape = self._heads(state) | {"block_size": self.blocks.window_block_size}
         retained = self.blocks.extra_retained_tokens
         yield (
             "attn",
             chosen.pack(
-                SlidingSpec(**shape, window=state.window + wider, extra_retained_tokens=retained)
+                SlidingSpec(**shape, window=self._window(state), extra_retained_tokens=retained)
             ),
         )
+
+    def _window(self, state: SlidingWindow) -> int:
+        """Return the window as vLLM's implementation of that type reads it."""
+        model_type = self.view.model_type
+        if model_type in WINDOW_FIELDS:
+            return self.view.integer(WINDOW_FIELDS[model_type]) or state.window
+        return state.window + (model_type in WINDOW_PLUS_ONE)
 
     def _latent(
         self, state: LatentAttention, chosen: KvFormatChoice
@@ -162,6 +173,7 @@ class LayerBuilder:
             "k_dim": state.latent_dim + state.rope_dim,
             "dtype": self.dtype,
             "max_tp_shards": 1,
+            "distinct_ranks": 1,
         }
         if state.latent_dim + state.rope_dim:
             if state.window is not None:
@@ -172,7 +184,7 @@ class LayerBuilder:
             scale = state.index_dim // _INDEX_SCALE_GROUP * _INDEX_SCALE_BYTES
             yield "index", MlaSpec(
                 block_size=self.blocks.block_size, k_dim=state.index_dim + scale, dtype="uint8",
-                max_tp_shards=1, cache_role="indexer",
+                max_tp_shards=1, distinct_ranks=1, cache_role="indexer",
             )  # fmt: skip
 
     def _expanded(self) -> FullSpec:
@@ -190,6 +202,7 @@ class LayerBuilder:
             k_dim=nope + rope,
             v_dim=nope + rope,
             dtype=self.dtype,
+            distinct_ranks=min(heads, self.settings.tensor_parallel),
         )
 
     def _recurrent(self, state: Recurrent) -> LayerSpec:

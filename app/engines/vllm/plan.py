@@ -203,6 +203,7 @@ def _assembled(found: _Planning, notes: list[Note]) -> VllmPlan:
         formulas=formulas_of(pool, pool.max_model_len, found.memory, settings.blocks_override),
         assumptions=(*notes, *specs.assumptions, *more),
         not_counted=NOT_COUNTED,
+        layer_specs=specs.workers,
         worker_groups=groups,
         bounds=found.bounds,
         encoder_need=encoder_need,
@@ -276,14 +277,14 @@ def _encoder_need(state: ModelState) -> int | None:
 def _replicated_bytes(found: _Planning) -> int:
     """Return what copies of the same heads or latents on the tensor ranks cost a request.
 
-    Of R ranks, heads or positions divide over s × c; the other R - s × c hold copies.
+    Of R ranks, heads and positions divide over d × c; the other R - d × c hold copies.
     """
     settings, pool = found.settings, found.pool
     total = 0
     for group, blocks in zip(pool.workers[0].groups, pool.group_blocks, strict=True):
         for spec in member_specs(group):
-            shards = getattr(spec, "max_tp_shards", None)
-            if shards is not None:
-                divided = shards * (settings.context_parallel if spec.dcp_sharded else 1)
+            distinct = getattr(spec, "distinct_ranks", None)
+            if distinct is not None:
+                divided = distinct * (settings.context_parallel if spec.dcp_sharded else 1)
                 total += blocks * spec.page_bytes * max(settings.tensor_parallel - divided, 0)
     return total

@@ -9,7 +9,7 @@ from app.domain.checks import checked_int
 from app.domain.notes import Note
 from app.engines.vllm.specs import RequestBounds
 from app.engines.vllm.spending import RequestBytes, Spent, request_bytes
-from app.engines.vllm.types import Group
+from app.engines.vllm.types import Group, Layers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,8 @@ class VllmPlan:
     start (`refused`; its error is the last printed line, and `estimated_max_model_len` what would
     fit). `max_concurrency` is exact. `request` is one request of `max_model_len` tokens on one rank
     of the first stage; `replicated_bytes` what it takes on all that stage's ranks together because
-    heads or latents are copied. `max_sequences` bounds sequences where each needs a state's block.
+    heads or latents are copied. `layer_specs` are each stage's caches by name. `max_sequences`
+    bounds the sequences where each needs a block for its state.
     """
 
     version: str
@@ -84,6 +85,7 @@ class VllmPlan:
     formulas: tuple[str, ...]
     assumptions: tuple[Note, ...]
     not_counted: tuple[Note, ...]
+    layer_specs: tuple[Layers, ...] = field(repr=False)
     worker_groups: tuple[Group, ...] = field(repr=False)
     bounds: RequestBounds = field(repr=False)
     encoder_need: int | None = field(repr=False)

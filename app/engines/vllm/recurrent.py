@@ -38,7 +38,8 @@ def mamba_spec(
             shapes.append(_conv_shape(tensor, state, kind, ranks, extra))
         else:
             shapes.append(_split(tensor, ranks))
-    checkpoints = checkpoint_alignment(view, settings, mode) is not None
+    alignment = checkpoint_alignment(view, settings, mode)
+    always = kind.checkpoints == "always" and settings.release.since(0, 29)
     return MambaSpec(
         block_size=block_size,
         shapes=tuple(shapes),
@@ -46,8 +47,8 @@ def mamba_spec(
         mamba_type=kind.name,
         cache_mode=mode,
         speculative_blocks=settings.speculative_tokens,
-        checkpoint_blocks=int(checkpoints),
-        checkpoint_alignment=checkpoint_alignment(view, settings, mode),
+        checkpoint_blocks=int(always or alignment is not None),
+        checkpoint_alignment=alignment,
     )
 
 

@@ -95,7 +95,8 @@ class AttentionSpec(LayerSpec):
 
     `state_bytes` replaces (k_dim + v_dim) elements where a backend packs them with their scales;
     `head_slots` replaces kv_heads where it keeps keys and values apart. `tokens_per_state` above 1
-    compresses tokens into one stored state, below 1 stores several for each.
+    compresses tokens into one stored state, below 1 stores several for each. Only `distinct_ranks`
+    tensor ranks hold something of their own, others a copy; equality does not see it.
     """
 
     dcp_sharded: bool = True
@@ -110,6 +111,7 @@ class AttentionSpec(LayerSpec):
     page_bytes_padded: int | None = None
     max_tp_shards: int | None = None
     cache_dtype: str | None = None
+    distinct_ranks: int | None = field(default=None, compare=False)
     stride_multiple_bytes: int = 1
     kernel_block_limit: int | None = None
 

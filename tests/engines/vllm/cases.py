@@ -47,6 +47,44 @@ def load(name: str) -> Any:
     return json.loads((DATA / f"{name}.json").read_text())
 
 
+def projection_of(row: Mapping[str, Any]) -> tuple[object, ...]:
+    """Return what a measured row says of a layer's cache, comparable with `projected`."""
+    return (
+        KIND_OF_TYPE[row["type"]],
+        row["block_size"],
+        row["page_size_bytes"],
+        row.get("num_kv_heads"),
+        row.get("head_size"),
+        row.get("head_size_v"),
+        row.get("dtype"),
+        row.get("sliding_window"),
+        row.get("attention_chunk_size"),
+        tuple(tuple(shape) for shape in row.get("shapes", ())),
+        tuple(row.get("dtypes", ())),
+        row.get("num_prefill_checkpoint_blocks"),
+        row.get("max_tp_shards"),
+    )
+
+
+def projected(spec: LayerSpec) -> tuple[object, ...]:
+    """Return what makes one layer's cache, as `projection_of` reads it from a measured row."""
+    return (
+        spec.kind,
+        spec.block_size,
+        spec.page_bytes,
+        getattr(spec, "kv_heads", None),
+        getattr(spec, "k_dim", None),
+        getattr(spec, "v_dim", None),
+        getattr(spec, "dtype", None),
+        getattr(spec, "window", None),
+        getattr(spec, "chunk", None),
+        getattr(spec, "shapes", ()),
+        getattr(spec, "dtypes", ()),
+        getattr(spec, "checkpoint_blocks", None),
+        getattr(spec, "max_tp_shards", None),
+    )
+
+
 def spec_of(row: Mapping[str, Any]) -> LayerSpec:
     """Return the spec that a measured row describes."""
     kind = row["type"]
@@ -83,27 +121,25 @@ def spec_of(row: Mapping[str, Any]) -> LayerSpec:
 
 
 def _attention(kind: str, row: Mapping[str, Any], shared: dict[str, Any]) -> AttentionSpec:
-    if kind in ("MLAAttentionSpec", "HiddenStateCacheSpec"):
-        cls = MlaSpec if kind == "MLAAttentionSpec" else HiddenStateSpec
-        return cls(**shared, is_index_leader=row["is_index_group_leader"],
-                   cache_role=row["cache_role"].lower(), alignment=row.get("alignment"))  # fmt: skip
-    if kind == "SlidingWindowMLASpec":
-        return SlidingMlaSpec(
-            **shared, window=row["sliding_window"], alignment=row.get("alignment"),
-            extra_retained_tokens=row["extra_retained_tokens"],
-        )  # fmt: skip
-    if kind == "SlidingWindowSpec":
-        return SlidingSpec(**shared, window=row["sliding_window"],
-                           extra_retained_tokens=row["extra_retained_tokens"])  # fmt: skip
-    if kind == "ChunkedLocalAttentionSpec":
-        return ChunkedSpec(**shared, chunk=row["attention_chunk_size"])
-    if kind == "RSWASpec":
-        return RecentWindowSpec(**shared, rswa_window=row["rswa_window"])
-    if kind == "SinkFullAttentionSpec":
-        return SinkSpec(**shared, sink_len=row["sink_len"])
-    if kind == "CrossAttentionSpec":
-        return CrossSpec(**shared)
-    if kind == "CircularBufferSpec":
-        return RingSpec(**shared)
-    return FullSpec(**shared, window=row.get("sliding_window"),
-                    chunk=row.get("attention_chunk_size"))  # fmt: skip
+    retained = {"extra_retained_tokens": row.get("extra_retained_tokens", 0)}
+    aligned = {"alignment": row.get("alignment")}
+    latent = aligned | {
+        "is_index_leader": row.get("is_index_group_leader"),
+        "cache_role": row.get("cache_role", "").lower(),
+    }
+    window = {"window": row.get("sliding_window")}
+    chunk = {"chunk": row.get("attention_chunk_size")}
+    makers: dict[str, tuple[type[AttentionSpec], dict[str, Any]]] = {
+        "MLAAttentionSpec": (MlaSpec, latent),
+        "HiddenStateCacheSpec": (HiddenStateSpec, latent),
+        "SlidingWindowMLASpec": (SlidingMlaSpec, window | aligned | retained),
+        "SlidingWindowSpec": (SlidingSpec, window | retained),
+        "ChunkedLocalAttentionSpec": (ChunkedSpec, chunk),
+        "RSWASpec": (RecentWindowSpec, {"rswa_window": row.get("rswa_window")}),
+        "SinkFullAttentionSpec": (SinkSpec, {"sink_len": row.get("sink_len")}),
+        "CrossAttentionSpec": (CrossSpec, {}),
+        "CircularBufferSpec": (RingSpec, {}),
+        "FullAttentionSpec": (FullSpec, window | chunk),
+    }
+    cls, own = makers[kind]
+    return cls(**shared, **own)

@@ -59,9 +59,7 @@ MAMBA = MambaSpec(
 )  # fmt: skip
 JAMBA_FULL = FullSpec(block_size=80, kv_heads=8, k_dim=128, v_dim=128, dtype="bfloat16")
 FP8 = FullSpec(block_size=16, kv_heads=8, k_dim=128, v_dim=128, dtype="uint8")
-CHUNKED = ChunkedSpec(
-    block_size=16, kv_heads=8, k_dim=128, v_dim=128, dtype="bfloat16", chunk=8192
-)
+CHUNKED = ChunkedSpec(block_size=16, kv_heads=8, k_dim=128, v_dim=128, dtype="bfloat16", chunk=8192)
 
 LAYERS: dict[str, dict[str, LayerSpec]] = {
     "fa_llama3.1_8b": named((32, full())),
@@ -114,12 +112,14 @@ def test_there_are_cases() -> None:
     assert {case["name"] for _, case in CASES} == set(LAYERS)
 
 
-@pytest.mark.parametrize(("name", "case"), CASES, ids=lambda v: v if isinstance(v, str) else v["name"])
+@pytest.mark.parametrize(
+    ("name", "case"), CASES, ids=lambda v: v if isinstance(v, str) else v["name"]
+)
 def test_every_release_plans_and_prints_the_same(name: str, case: dict[str, Any]) -> None:
     """Blocks, groups, concurrency, fitted length and lines, or the same refusal."""
     rules = release(name)
     if case.get("error", "").startswith("NotImplementedError"):
-        with pytest.raises(Unsupported, match="pages|page"):
+        with pytest.raises(Unsupported, match="page"):
             pool_of(rules, case)
         return
     pool = pool_of(rules, case)
@@ -143,7 +143,9 @@ def test_every_release_plans_and_prints_the_same(name: str, case: dict[str, Any]
     assert pool.concurrency.numerator / pool.concurrency.denominator == case["max_concurrency"]
     got = [[len(g.layers), g.spec.kind, g.spec.block_size, g.spec.page_bytes]
            for g in pool.grouping.groups]  # fmt: skip
-    assert got == [[n, _kind(name, kind, case), size, page] for n, kind, size, page in case["groups"]]
+    assert got == [
+        [n, _kind(name, kind, case), size, page] for n, kind, size, page in case["groups"]
+    ]
     extra = [line for line in lines if line.startswith(("kv cache group", "kv lcm"))]
     assert [line for line in lines if line not in extra] == want
 
