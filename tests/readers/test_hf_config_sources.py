@@ -245,6 +245,8 @@ def test_tables_of_hybrids_take_the_rule_that_their_fields_name() -> None:
         ({"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 64}, Missing,
          ("num_key_value_heads",)),
         ({"num_hidden_layers": 2, "num_key_value_heads": 4}, Missing, ("head_dim",)),
+        ({"model_type": "(table)"}, Missing, ("model_type",)),
+        ({"model_type": "table", "num_hidden_layers": 2}, Unknown, ("model_type",)),
         ({"num_decoder_layers": 2, "head_dim": 64}, Missing, ("num_attention_heads",)),
         ({"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 3,
           "head_dim": 8}, Conflict, ("num_key_value_heads",)),

@@ -14,7 +14,7 @@ from app.readers.hf_config.family import Family
 from app.readers.hf_config.fields import Fields, class_defaults, is_mapping
 from app.readers.hf_config.registry import FAMILIES
 from app.readers.hf_config.specials import refuse_unread
-from app.readers.hf_config.tables import dialect, known_as
+from app.readers.hf_config.tables import TABLE, dialect, known_as
 from app.readers.hf_config.wrappers import PARTS, REMOTE
 from app.readers.reading import ModelReading
 
@@ -79,7 +79,7 @@ def _top(config: Mapping[str, object], encoder_tokens: int | None) -> Fields:
     the config is taken for a table of sizes. Both give less than a whole config.
     """
     value = config.get("model_type")
-    if value is not None:
+    if value is not None and value != TABLE:
         if not isinstance(value, str):
             raise WrongType(
                 "{field} must be a string, got {value}", field="model_type", value=shown(value)

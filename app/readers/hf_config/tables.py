@@ -22,7 +22,7 @@ from app.readers.hf_config.family import Family
 from app.readers.hf_config.fields import Fields
 from app.readers.hf_config.windows import FULL, SLIDING, every, sliding
 
-TABLE = "table"
+TABLE = "(table)"  # no name that a config can give
 _LAYERS = ("num_hidden_layers", "num_layers", "n_layer", "num_decoder_layers", "layers")
 _HEADS = ("num_attention_heads", "n_head", "num_q_heads", "numHeads")
 _KV_HEADS = (
@@ -101,9 +101,6 @@ def _counted(raw: Mapping[str, object], name: str) -> list[str]:
 
 
 def _table_layers(fields: Fields) -> list[Layer]:
-    found = dialect(fields.raw)
-    if found is None:
-        raise fields.missing("model_type")
     count = fields.layers(*_LAYERS)
     attention = fields.part("attention")
     if attention is not None:
@@ -119,7 +116,8 @@ def _table_layers(fields: Fields) -> list[Layer]:
     if fields.says("kv_lora_rank"):
         fields.seen(*_WIDTH, *_KV_HEADS)
         return [_latent(fields, "kv_lora_rank", "qk_rope_head_dim", "qk_pos_emb_head_dim")] * count
-    shape = _shape(fields, as_heads=found[1])
+    _, as_heads = dialect(fields.raw) or ("", False)
+    shape = _shape(fields, as_heads=as_heads)
     full = Layer(states=(shape.full(),))
     kinds = _kinds(fields, count)
     if SLIDING not in kinds:
@@ -214,7 +212,7 @@ def _count_checked(fields: Fields, count: int) -> list[str]:
 
 FAMILIES: tuple[Family, ...] = (
     Family(
-        name=TABLE,
+        name="table",
         model_types=(TABLE,),
         layers=_table_layers,
         reads=_READS,
