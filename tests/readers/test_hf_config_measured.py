@@ -14,6 +14,7 @@ from app.readers.hf_config.compressed import FAMILIES as COMPRESSED
 from app.readers.hf_config.family import Family
 from app.readers.hf_config.latent import FAMILIES as LATENT
 from app.readers.hf_config.loops import FAMILIES as LOOPS
+from app.readers.hf_config.odd import FAMILIES as ODD
 from app.readers.hf_config.periodic import FAMILIES as PERIODIC
 from app.readers.hf_config.plain import FAMILIES as PLAIN
 from app.readers.hf_config.registry import FAMILIES
@@ -23,7 +24,7 @@ from app.readers.hf_config.uneven import FAMILIES as UNEVEN
 from tests.readers.hf_states import kept_bytes, measured
 
 ATTENTION: tuple[Family, ...] = (
-    *PLAIN, *PERIODIC, *LATENT, *COMPRESSED, *SHARING, *UNEVEN, *LOOPS, *REMOTE,
+    *PLAIN, *ODD, *PERIODIC, *LATENT, *COMPRESSED, *SHARING, *UNEVEN, *LOOPS, *REMOTE,
 )  # fmt: skip
 FORMATS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 

@@ -8,6 +8,7 @@ from app.readers.hf_config import (
     hybrid,
     latent,
     loops,
+    odd,
     periodic,
     plain,
     recurrent,
@@ -20,6 +21,7 @@ from app.readers.hf_config.family import Family
 
 _MODULES = (
     plain,
+    odd,
     periodic,
     latent,
     compressed,
