@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.domain.formats import KvFormats, placed_layers
-from app.domain.ledgers import Ledgers
+from app.domain.ledgers import Ledgers, RequestRow
 from app.domain.notes import Note
 from app.domain.per_token import Shape, grows, omissions, window_positions
 from app.domain.state import (
@@ -36,21 +36,11 @@ class NoteAnswer(Answer):
     text: str
 
 
-class WorkingAnswer(Answer):
-    """How a figure came about."""
-
-    symbols: str
-    numbers: str
-    result: int
-    unit: str
-    source: str
-
-
 class Explained(Answer):
     """What every answer that states bytes carries."""
 
     formula: str = Field(description="The expression with this request's numbers in it.")
-    workings: dict[str, WorkingAnswer]
+    workings: dict[str, Working]
     assumptions: list[NoteAnswer]
     not_counted: list[NoteAnswer]
 
@@ -99,18 +89,6 @@ class PerTokenAnswer(Explained):
     tensor_shape: TensorShape | None = None
 
 
-class RequestAnswer(Answer):
-    """One request in the three ledgers."""
-
-    index: int
-    length: int
-    effective_bytes: int
-    padded_bytes: int
-    paged_bytes: int
-    blocks: int
-    tail_waste_tokens: int
-
-
 class LedgersAnswer(Explained):
     """The three ledgers side by side."""
 
@@ -136,26 +114,12 @@ class LedgersAnswer(Explained):
     tail_waste_bytes: int
     waste_bound_tokens: int = Field(description="(b − 1) for every request that is not empty.")
     offset: int
-    requests: list[RequestAnswer]
+    requests: list[RequestRow]
 
 
 def notes_answer(notes: tuple[Note, ...]) -> list[NoteAnswer]:
     """Return notes as JSON shows them."""
     return [NoteAnswer(code=note.code, text=note.text) for note in notes]
-
-
-def workings_answer(workings: dict[str, Working]) -> dict[str, WorkingAnswer]:
-    """Return workings as JSON shows them."""
-    return {
-        name: WorkingAnswer(
-            symbols=item.symbols,
-            numbers=item.numbers,
-            result=item.result,
-            unit=item.unit,
-            source=item.source,
-        )
-        for name, item in workings.items()
-    }
 
 
 def layer_answers(model: ModelState, formats: KvFormats) -> list[LayerAnswer]:
@@ -221,7 +185,7 @@ def per_token_answer(
         layers=layer_answers(reading.state, formats),
         tensor_shape=tensor_shape,
         formula=shape.workings["bytes_per_token"].numbers,
-        workings=workings_answer(shape.workings),
+        workings=shape.workings,
         assumptions=notes_answer((*reading.assumptions, *assumed)),
         not_counted=notes_answer(omissions(formats)),
     )
@@ -255,20 +219,9 @@ def ledgers_answer(
         tail_waste_bytes=answer.tail_waste_bytes,
         waste_bound_tokens=answer.waste_bound_tokens,
         offset=offset,
-        requests=[
-            RequestAnswer(
-                index=row.index,
-                length=row.length,
-                effective_bytes=row.effective_bytes,
-                padded_bytes=row.padded_bytes,
-                paged_bytes=row.paged_bytes,
-                blocks=row.blocks,
-                tail_waste_tokens=row.tail_waste_tokens,
-            )
-            for row in answer.rows(offset, limit)
-        ],
+        requests=list(answer.rows(offset, limit)),
         formula=shape.workings["bytes_per_token"].numbers,
-        workings=workings_answer({**shape.workings, **answer.workings}),
+        workings={**shape.workings, **answer.workings},
         assumptions=notes_answer((*reading.assumptions, *assumed, *answer.assumptions)),
         not_counted=notes_answer(answer.not_counted),
     )

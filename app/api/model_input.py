@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from app.api import schemas as s
 from app.domain.dtypes import dtype_named, dtype_of_element_bytes
@@ -29,6 +29,8 @@ from app.domain.state import (
 from app.readers.reading import ModelReading
 
 T = TypeVar("T")
+# From here on NumPy counts lengths faster than its own import costs.
+MANY_LENGTHS = 100_000
 
 PlainModel = s.UniformModel | s.CatalogueModel | s.ConfigModel | s.LayerStatesModel | s.GgufModel
 
@@ -228,4 +230,15 @@ def read_lengths(lengths: list[int] | list[s.LengthCount]) -> RequestLengths:
     if lengths and isinstance(lengths[0], s.LengthCount):
         runs = [(item.length, item.count) for item in lengths if isinstance(item, s.LengthCount)]
         return RequestLengths.of_runs(runs)
-    return RequestLengths.of_list(lengths)  # type: ignore[arg-type]
+    plain = cast("list[int]", lengths)
+    if len(plain) < MANY_LENGTHS:
+        return RequestLengths.of_list(plain)
+    return RequestLengths(runs=plain, counts=_counts_of_many(plain), requests=len(plain))
+
+
+def _counts_of_many(lengths: list[int]) -> dict[int, int]:
+    """Count long lists, checked by the schema before, several times faster than a dictionary."""
+    import numpy as np  # noqa: PLC0415 - only for long lists
+
+    values, counts = np.unique(np.array(lengths, dtype=np.int64), return_counts=True)
+    return dict(zip(values.tolist(), counts.tolist(), strict=True))

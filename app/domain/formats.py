@@ -75,21 +75,28 @@ class KvFormats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateGroup:
-    """`count` layers that keep the same state in the same format."""
+    """`count` layers that keep the same state in the same format.
+
+    `position_bytes` are those of one position in all of the group's layers, `fixed_bytes` those that
+    do not go with positions; both are worked out once, when the group is made.
+    """
 
     state: State
     format: KvFormat
     count: int
+    position_bytes: int
+    fixed_bytes: int
 
-    @property
-    def position_bytes(self) -> int:
-        """Return the bytes of one position in all of the group's layers."""
-        return self.count * self.state.bytes_per_position(self.format)
-
-    @property
-    def fixed_bytes(self) -> int:
-        """Return the bytes that do not go with positions, in all of the group's layers."""
-        return self.count * self.state.fixed_bytes()
+    @classmethod
+    def of(cls, state: State, layer_format: KvFormat, count: int) -> StateGroup:
+        """Return the group of `count` equal layers; raises as the state's own questions do."""
+        return cls(
+            state=state,
+            format=layer_format,
+            count=count,
+            position_bytes=count * state.bytes_per_position(layer_format),
+            fixed_bytes=count * state.fixed_bytes(),
+        )
 
 
 def placed_layers(model: ModelState, formats: KvFormats) -> list[tuple[int, Layer, KvFormat, int]]:
@@ -114,7 +121,4 @@ def state_groups(model: ModelState, formats: KvFormats) -> tuple[StateGroup, ...
         for state in layer.states:
             key = (state, layer_format)
             counts[key] = counts.get(key, 0) + count
-    return tuple(
-        StateGroup(state=state, format=layer_format, count=count)
-        for (state, layer_format), count in counts.items()
-    )
+    return tuple(StateGroup.of(state, form, count) for (state, form), count in counts.items())

@@ -10,7 +10,7 @@ c = 2·L·H_kv·d·s; every other kind of state follows its own rule:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from app.domain.checks import checked_int
@@ -28,7 +28,12 @@ MAX_BLOCK_SIZE = 1_048_576
 MAX_TOTAL_BYTES = 8 * PIB
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Positions, blocks, effective bytes and paged bytes of one request.
+RequestCost = tuple[int, int, int, int]
+
+
+# Not frozen: freezing triples the cost of making a row, and an answer may have thousands.
+@dataclass(slots=True)
 class RequestRow:
     """One request in the three ledgers."""
 
@@ -50,6 +55,7 @@ class Ledgers:
 
     shape: Shape
     lengths: RequestLengths
+    costs: Mapping[int, RequestCost]
     block_size: int
     effective_tokens: int
     padded_tokens: int
@@ -82,20 +88,11 @@ class Ledgers:
 
     def rows(self, offset: int, limit: int) -> Iterator[RequestRow]:
         """Yield a page of the requests, in their given order."""
-        known: dict[int, tuple[int, int, int, int]] = {}
+        padded = self.padded_bytes_per_request
         for index, length in self.lengths.page(offset, limit):
-            cost = known.get(length)
-            if cost is None:
-                cost = known[length] = _cost(self.shape.groups, length, self.block_size)
-            kept, blocks, effective, paged = cost
+            kept, blocks, effective, paged = self.costs[length]
             yield RequestRow(
-                index=index,
-                length=length,
-                effective_bytes=effective,
-                padded_bytes=self.padded_bytes_per_request,
-                paged_bytes=paged,
-                blocks=blocks,
-                tail_waste_tokens=blocks * self.block_size - kept,
+                index, length, effective, padded, paged, blocks, blocks * self.block_size - kept
             )
 
 
@@ -112,8 +109,9 @@ def ledgers(
     checked_int(block_size, "block_size", low=1, high=MAX_BLOCK_SIZE)
     shape = shape_of(model, formats)
     kept = blocks = effective = paged = 0
+    costs = _costs(shape.groups, lengths.counts, block_size)
     for length, count in lengths.counts.items():
-        own_kept, own_blocks, own_effective, own_paged = _cost(shape.groups, length, block_size)
+        own_kept, own_blocks, own_effective, own_paged = costs[length]
         kept += own_kept * count
         blocks += own_blocks * count
         effective += own_effective * count
@@ -129,6 +127,7 @@ def ledgers(
     return Ledgers(
         shape=shape,
         lengths=lengths,
+        costs=costs,
         block_size=block_size,
         effective_tokens=kept,
         padded_tokens=widest * lengths.requests,
@@ -151,22 +150,28 @@ def _is_token_paged(group: StateGroup) -> bool:
     return bool(group.position_bytes) and not isinstance(group.state, CrossAttention)
 
 
-def _cost(
-    groups: tuple[StateGroup, ...], length: int, block_size: int
-) -> tuple[int, int, int, int]:
-    """Return (positions, blocks, effective bytes, paged bytes) of one request."""
-    most = effective = paged = 0
-    for group in groups:
-        kept = group.state.kept_tokens(length)
-        size = group.position_bytes
-        effective += kept * size
-        paged += -(-kept // block_size) * block_size * size
-        if length:
-            effective += group.fixed_bytes
-            paged += group.fixed_bytes
-        if kept > most and _is_token_paged(group):
-            most = kept
-    return most, -(-most // block_size), effective, paged
+def _costs(
+    groups: tuple[StateGroup, ...], lengths: Iterable[int], block_size: int
+) -> dict[int, RequestCost]:
+    """Return what a request of each length costs."""
+    paged_groups = [
+        (group.state.kept_tokens, group.position_bytes, _is_token_paged(group))
+        for group in groups
+        if group.position_bytes
+    ]
+    fixed = sum(group.fixed_bytes for group in groups)
+    costs: dict[int, RequestCost] = {}
+    for length in lengths:
+        most = 0
+        effective = paged = fixed if length else 0
+        for kept_tokens, size, is_own in paged_groups:
+            kept = kept_tokens(length)
+            effective += kept * size
+            paged += -(-kept // block_size) * block_size * size
+            if is_own and kept > most:
+                most = kept
+        costs[length] = (most, -(-most // block_size), effective, paged)
+    return costs
 
 
 def _padded(groups: tuple[StateGroup, ...], lengths: RequestLengths) -> tuple[int, int]:

@@ -75,6 +75,9 @@ class RequestLengths:
     def page(self, offset: int, limit: int) -> Iterator[tuple[int, int]]:
         """Yield (request index, length) of `limit` requests from `offset` on, in given order."""
         end = min(offset + limit, self.requests)
+        if self.runs and isinstance(self.runs[0], int):
+            yield from enumerate(self.runs[offset:end], offset)
+            return
         start = 0
         for item in self.runs:
             if start >= end:

@@ -331,15 +331,27 @@ class ModelState:
         if self.num_layers > MAX_LAYERS:
             raise OutOfRange("{field} must be at most {high}, got {value}",
                              field="layers", high=MAX_LAYERS, value=self.num_layers)  # fmt: skip
-        for index, layer in enumerate(self.layers):
-            for state in layer.states:
-                if isinstance(state, Shared) and state.with_layer >= self.num_layers:
-                    raise OutOfRange("{field} names layer {value} of a model of {layers} layers",
-                                     field="with_layer", value=state.with_layer,
-                                     layers=self.num_layers)  # fmt: skip
-                if isinstance(state, Shared) and state.with_layer == index:
-                    raise Conflict("{field}: layer {layer} cannot share with itself",
-                                   field="with_layer", layer=index)  # fmt: skip
+        first = 0
+        for run in self.runs:
+            for state in run.layer.states:
+                if isinstance(state, Shared):
+                    self._check_shared(state.with_layer, first, run.count)
+            first += run.count
+
+    def _check_shared(self, with_layer: int, first: int, count: int) -> None:
+        if with_layer >= self.num_layers:
+            raise OutOfRange(
+                "{field} names layer {value} of a model of {layers} layers",
+                field="with_layer",
+                value=with_layer,
+                layers=self.num_layers,
+            )
+        if first <= with_layer < first + count:
+            raise Conflict(
+                "{field}: layer {layer} cannot share with itself",
+                field="with_layer",
+                layer=with_layer,
+            )
 
     @classmethod
     def of_layers(cls, layers: list[Layer] | tuple[Layer, ...]) -> ModelState:

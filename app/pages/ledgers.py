@@ -282,11 +282,14 @@ async def show(request: Request) -> HTMLResponse:
     """Answer the page, or only its changing part when htmx asks."""
     partial = wants_fragment(request)
     page = ledgers_page(request.query_params, language_of(request))
-    status = 422 if page.problems else 200
     if not partial:
-        return render(request, "ledgers.html", page, status=status)
-    headers = {} if page.problems else {"HX-Replace-Url": f"/?{page.query}"}
-    return render(request, "ledgers.html", page, fragment="answer", status=status, headers=headers)
+        return render(request, "ledgers.html", page, status=422 if page.problems else 200)
+    if page.problems:
+        # The last good figures stay in sight, greyed, under what is wrong.
+        headers = {"HX-Retarget": "#hints", "HX-Reswap": "outerHTML"}
+        return render(request, "ledgers.html", page, fragment="hints", headers=headers)
+    headers = {"HX-Replace-Url": f"/?{page.query}"}
+    return render(request, "ledgers.html", page, fragment="answer", headers=headers)
 
 
 @router.post("/lengths", response_class=HTMLResponse, response_model=None)

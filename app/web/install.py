@@ -2,39 +2,38 @@
 
 from __future__ import annotations
 
-from asgi_correlation_id import CorrelationIdMiddleware
 from fastapi import FastAPI
-from prometheus_fastapi_instrumentator import Instrumentator
-from secure.middleware import SecureASGIMiddleware
 from servestatic import ServeStaticASGI
 from starlette_compress import CompressMiddleware
 
-from app.web import assets
-from app.web.headers import security_headers
+from app.web import assets, metrics
+from app.web.headers import SecurityHeaders
 from app.web.observability import AccessLog
 
 COMPRESSION_LEVEL = 4
+# Below this, compressing costs more time than the bytes it saves.
+SMALLEST_COMPRESSED_BYTES = 4096
 
 
 def install(app: FastAPI) -> None:
-    """Add metrics, static files, compression, logs, request ids and security headers."""
-    Instrumentator(excluded_handlers=["/metrics", "/healthz", "/readyz"]).instrument(app).expose(
-        app, include_in_schema=False
+    """Add static files, metrics, compression, logs, request ids and security headers."""
+    static = ServeStaticASGI(
+        None,
+        root=assets.root(),
+        prefix=assets.PREFIX,
+        max_age=60 if assets.manifest() else 0,
+        allow_all_origins=False,
+        immutable_file_test=assets.is_immutable,
     )
+    app.mount(assets.PREFIX.rstrip("/"), static)
+    app.include_router(metrics.router)
     app.add_middleware(
         CompressMiddleware,
+        minimum_size=SMALLEST_COMPRESSED_BYTES,
         zstd_level=COMPRESSION_LEVEL,
         brotli_quality=COMPRESSION_LEVEL,
         gzip_level=COMPRESSION_LEVEL,
     )
-    app.add_middleware(
-        ServeStaticASGI,
-        root=assets.root(),
-        prefix=assets.PREFIX,
-        max_age=0 if not assets.manifest() else 60,
-        allow_all_origins=False,
-        immutable_file_test=assets.is_immutable,
-    )
+    app.add_middleware(metrics.Metrics)
     app.add_middleware(AccessLog)
-    app.add_middleware(CorrelationIdMiddleware)
-    app.add_middleware(SecureASGIMiddleware, secure=security_headers())
+    app.add_middleware(SecurityHeaders)

@@ -116,3 +116,18 @@ def test_a_body_of_another_type_is_refused(client: TestClient) -> None:
 def test_unknown_paths(path: str, client: TestClient) -> None:
     """What is not there is a 404."""
     assert client.get(path).status_code == 404
+
+
+def test_long_lists_are_counted_alike(client: TestClient) -> None:
+    """A list that is long enough to be counted on arrays gives what its counts give."""
+    drawn = [(index * 7919) % 5000 for index in range(120_000)]
+    listed = client.post("/api/v1/ledgers", json=GOOD | {"lengths": drawn, "limit": 3}).json()
+    counts = [{"length": n, "count": drawn.count(n)} for n in range(0, 5000, 2500)]
+    assert counts[0]["count"] == 24
+    summed = client.post(
+        "/api/v1/ledgers",
+        json=GOOD | {"lengths": [{"length": n, "count": 24} for n in range(5000)], "limit": 0},
+    ).json()
+    figures = ("effective_bytes", "padded_bytes", "paged_bytes", "blocks", "request_count")
+    assert {k: listed[k] for k in figures} == {k: summed[k] for k in figures}
+    assert [row["length"] for row in listed["requests"]] == drawn[:3]
