@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import lcm
 
 from app.domain.formats import KvFormats, StateGroup, state_groups
@@ -22,6 +23,7 @@ from app.domain.state import (
 )
 from app.domain.working import Working, fixed_term, position_term
 
+MAX_REMEMBERED_RUNS = 256
 TEXTBOOK = "2·L·H_kv·d·s: keys and values of every layer and KV head, d wide, s bytes an element"
 
 
@@ -67,10 +69,24 @@ def grows(state: State) -> bool:
 def shape_of(model: ModelState, formats: KvFormats) -> Shape:
     """Return the slope, the windows and the fixed part of one sequence of a model.
 
+    The last few are remembered: people ask about one model many times over. Large mixtures are
+    not, so that nobody can fill the memory with them.
+
     Raises:
         Unsupported: when a row does not divide into the format's blocks.
 
     """
+    if len(model.runs) + len(formats.ranges) > MAX_REMEMBERED_RUNS:
+        return _shape_of(model, formats)
+    return _remembered_shape_of(model, formats)
+
+
+@lru_cache(maxsize=128)
+def _remembered_shape_of(model: ModelState, formats: KvFormats) -> Shape:
+    return _shape_of(model, formats)
+
+
+def _shape_of(model: ModelState, formats: KvFormats) -> Shape:
     groups = state_groups(model, formats)
     growing = [group for group in groups if grows(group.state)]
     windows = [group for group in groups if window_positions(group.state) is not None]
