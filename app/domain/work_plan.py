@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from app.domain.checks import checked_int
 from app.domain.dtypes import DType
 from app.domain.errors import Conflict, FieldPath
 from app.domain.formats import KvFormats, placed_layers
@@ -26,6 +27,8 @@ from app.domain.state import (
     Shared,
     SlidingWindow,
 )
+
+MAX_MATRIX_WEIGHTS = 2**50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +62,32 @@ class WorkPlan:
     not_counted: tuple[Note, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedMatrices:
+    """Matrices as a model's own list of weights has them, in place of those that a shape implies.
+
+    `token_weights` are passed by every position and `logits_weights` by the last of a pass;
+    `read_bytes` is what both take as they are stored. Of experts, those of one token.
+    """
+
+    token_weights: int
+    logits_weights: int
+    read_bytes: int
+
+    def __post_init__(self) -> None:
+        for name in ("token_weights", "logits_weights", "read_bytes"):
+            checked_int(getattr(self, name), name, low=0, high=MAX_MATRIX_WEIGHTS)
+
+
 def plan_work(
-    model: ModelState, formats: KvFormats, shape: ProjectionShape, weight_format: DType
+    model: ModelState,
+    formats: KvFormats,
+    shape: ProjectionShape,
+    weight_format: DType,
+    *,
+    counted: CountedMatrices | None = None,
 ) -> WorkPlan:
-    """Return the prices of a model's work.
+    """Return the prices of a model's work; `counted` matrices replace the shape's.
 
     Raises:
         Missing: for latent layers when the number of query heads is not known.
@@ -98,7 +123,13 @@ def plan_work(
             if owns and isinstance(state, CrossAttention):
                 encoder_weights += shape.encoder_weights(state)
                 encoder_macs += shape.encoder_weights(state) * state.encoder_tokens
-    logits = shape.logits_weights()
+    if counted is None:
+        logits = shape.logits_weights()
+        weights_bytes = weight_format.bytes_for(token_macs + logits, field="weight_dtype")
+    else:
+        # The list has cross-attention's keys and values too, which pass encoder positions only.
+        token_macs = max(0, counted.token_weights - encoder_weights)
+        logits, weights_bytes = counted.logits_weights, counted.read_bytes
     return WorkPlan(
         groups=tuple(
             PairGroup(count=count, sight=sight, macs_per_pair=macs, row_bytes=row_bytes)
@@ -107,11 +138,13 @@ def plan_work(
         token_macs=token_macs,
         encoder_macs=encoder_macs,
         logits_macs=logits,
-        weights_bytes=weight_format.bytes_for(token_macs + logits, field="weight_dtype"),
+        weights_bytes=weights_bytes,
         encoder_weights_bytes=weight_format.bytes_for(encoder_weights, field="weight_dtype"),
         recurrent_bytes=recurrent_bytes,
         assumptions=_assumptions(model, shape),
-        not_counted=_not_counted(model, shape),
+        not_counted=(
+            _not_counted(model, shape) if counted is None else _left_out_beside_matrices(model)
+        ),
     )
 
 
@@ -220,16 +253,31 @@ def _has_index(model: ModelState) -> bool:
     )
 
 
+_ALWAYS_LEFT_OUT = (
+    Note(
+        "elementwise",
+        "Softmax, norms, rotary positions, activations and biases are not counted.",
+    ),
+    Note("embedding", "Looking up the embedding of a token is not counted."),
+    Note("writes", "Bytes written, and activations read back, are not counted."),
+)
+
+
+def _left_out_beside_matrices(model: ModelState) -> tuple[Note, ...]:
+    """Return what the counts leave out where every matrix of the model is counted."""
+    notes = [*_ALWAYS_LEFT_OUT]
+    if "recurrent" in model.kinds:
+        notes.append(
+            Note("recurrent_updates", "Updates of recurrent states are not counted, only reads.")
+        )
+    if "cross_attention" in model.kinds:
+        notes.append(Note("encoder", "The encoder itself is not counted."))
+    return tuple(notes)
+
+
 def _not_counted(model: ModelState, shape: ProjectionShape) -> tuple[Note, ...]:
-    """Return what the counts leave out for this model."""
-    notes = [
-        Note(
-            "elementwise",
-            "Softmax, norms, rotary positions, activations and biases are not counted.",
-        ),
-        Note("embedding", "Looking up the embedding of a token is not counted."),
-        Note("writes", "Bytes written, and activations read back, are not counted."),
-    ]
+    """Return what the counts leave out for this model and shape."""
+    notes = [*_ALWAYS_LEFT_OUT]
     if shape.hidden_size is None:
         notes.append(
             Note(

@@ -36,7 +36,7 @@ from app.domain.state import (
     State,
     StateTensor,
 )
-from app.domain.work_plan import WorkPlan, plan_work
+from app.domain.work_plan import CountedMatrices, WorkPlan, plan_work
 
 FP16 = KvFormats.same(DTYPES["fp16"])
 BF16 = DTYPES["bf16"]
@@ -314,6 +314,44 @@ def test_sizes_may_differ_by_layer() -> None:
     )
     plan = plan_of(state, shape=shape, layers=2)
     assert plan.token_macs == 8 * 2 * 8 + 8 * 2 * 10 + 8 * 3 * 8 + 8 * (2 * 6 + 4)
+
+
+def test_counted_matrices_replace_the_shape_s() -> None:
+    """A model's own list of weights prices projections, logits and reads; attention stays."""
+    tensor = StateTensor(name="ssm", shape=(4,), dtype=DTYPES["fp32"])
+    layer = Layer(
+        states=(
+            FullAttention(kv_heads=2, k_dim=4, v_dim=4),
+            CrossAttention(kv_heads=2, k_dim=4, v_dim=4, encoder_tokens=3),
+            Recurrent(tensors=(tensor,)),
+        )
+    )
+    counted = CountedMatrices(token_weights=1000, logits_weights=70, read_bytes=555)
+    shape = ProjectionShape(hidden_size=8, query_heads=2)
+    plan = plan_work(ModelState.of_layers([layer]), FP16, shape, BF16, counted=counted)
+    # The encoder's keys and values, 8 x 2 x 8 weights, pass its own three positions.
+    assert (plan.token_macs, plan.encoder_macs) == (1000 - 128, 3 * 128)
+    assert (plan.logits_macs, plan.weights_bytes) == (70, 555)
+    assert step_cost(plan, 5).with_cache.attention_macs == 2 * 8 * (5 + 3)
+    assert [note.code for note in plan.not_counted] == [
+        "elementwise",
+        "embedding",
+        "writes",
+        "recurrent_updates",
+        "encoder",
+    ]
+    plain = plan_work(
+        ModelState.uniform(layers=1, kv_heads=1, head_dim=4), FP16, shape, BF16, counted=counted
+    )
+    assert plain.token_macs == 1000
+    assert len(plain.not_counted) == 3
+
+
+def test_counted_matrices_are_bounded() -> None:
+    """A number of weights below zero is refused by name."""
+    with pytest.raises(OutOfRange) as caught:
+        CountedMatrices(token_weights=1, logits_weights=-1, read_bytes=1)
+    assert caught.value.field == ("logits_weights",)
 
 
 def test_decode_bound_of_a_known_model() -> None:
