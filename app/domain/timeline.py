@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
+from math import inf
 from typing import ClassVar, Protocol
 
 from app.domain.checks import checked_int
@@ -164,7 +165,7 @@ class LiveMeter:
         service: ServiceModel,
         *,
         bins: int = 500,
-        growth_steps: int = 16,
+        growth_steps: int = 8,
     ) -> None:
         """Start empty; `bytes_of_tokens` says what a sequence of so many tokens keeps.
 
@@ -177,9 +178,9 @@ class LiveMeter:
         self._bytes_of_tokens = lru_cache(maxsize=1 << 16)(bytes_of_tokens)
         self._service = service
         self._line = _Line(self._bins)
-        # (time of the next change, number of the request, steps done, its life): the number makes
-        # the order total.
-        self._changes: list[tuple[int, int, int, _Life]] = []
+        # (time of the next change, number of the request, steps done, bytes held, its life): the
+        # number makes the order total.
+        self._changes: list[tuple[int, int, int, int, _Life]] = []
         self._taken = 0
 
     def add(self, arrival_ns: int, input_tokens: int, output_tokens: int) -> None:
@@ -207,8 +208,9 @@ class LiveMeter:
         )
         self._release_until(arrival_ns)
         self._line.move_to(arrival_ns)
-        self._line.change(self._bytes_of_tokens(input_tokens), 1)
-        heappush(self._changes, (life.change_ns(0), self._taken, 0, life))
+        held_bytes = self._bytes_of_tokens(input_tokens)
+        self._line.change(held_bytes, 1)
+        heappush(self._changes, (life.change_ns(0), self._taken, 0, held_bytes, life))
         self._taken += 1
         if len(self._changes) > MAX_LIVE_REQUESTS:
             raise OutOfRange(
@@ -239,15 +241,18 @@ class LiveMeter:
     def _release_until(self, until_ns: int | None) -> None:
         """Let everything happen that is due, at one time before the arrival at that time."""
         changes, line = self._changes, self._line
-        while changes and (until_ns is None or changes[0][0] <= until_ns):
-            at_ns, number, done, life = heappop(changes)
+        limit_ns = inf if until_ns is None else until_ns
+        while changes and changes[0][0] <= limit_ns:
+            at_ns, number, done, held_bytes, life = changes[0]
             line.move_to(at_ns)
-            before = self._bytes_of_tokens(life.tokens_after(done))
             if done == life.steps:
-                line.change(-before, -1)
+                heappop(changes)
+                line.change(-held_bytes, -1)
                 continue
-            line.change(self._bytes_of_tokens(life.tokens_after(done + 1)) - before, 0)
-            heappush(changes, (life.change_ns(done + 1), number, done + 1, life))
+            done += 1
+            grown_bytes = self._bytes_of_tokens(life.tokens_after(done))
+            line.change(grown_bytes - held_bytes, 0)
+            heapreplace(changes, (life.change_ns(done), number, done, grown_bytes, life))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,11 +306,11 @@ class _Line:
             self._double()
         while self.now_ns < until_ns:
             index = (self.now_ns - self._start_ns) // self._width
-            end = min(until_ns, self._start_ns + (index + 1) * self._width)
-            self._areas[index] += self._level * (end - self.now_ns)
+            end_ns = min(until_ns, self._start_ns + (index + 1) * self._width)
+            self._areas[index] += self._level * (end_ns - self.now_ns)
             self._peaks[index] = max(self._peaks[index], self._level)
             self._most_requests[index] = max(self._most_requests[index], self._requests)
-            self.now_ns = end
+            self.now_ns = end_ns
 
     def _double(self) -> None:
         self._width *= 2

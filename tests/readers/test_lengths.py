@@ -347,6 +347,21 @@ def test_a_file_has_a_largest_number_of_records(monkeypatch: pytest.MonkeyPatch)
         read_lengths_file("a.csv", b"7\n7\n7\n7\n")
 
 
+@given(
+    st.binary(max_size=120),
+    st.sampled_from([b"", b"length,count\n5,2\n", b"5\n", b'{"length": 5}\n', b"[5,"]),
+    st.sampled_from(["csv", "tsv", "json", "jsonl", "txt"]),
+)
+def test_mutated_files_are_read_or_refused(content: bytes, before: bytes, suffix: str) -> None:
+    """Any bytes under any name are lengths within the bounds, or a refusal that names the file."""
+    try:
+        parsed = read_lengths_file(f"a.{suffix}", before + content)
+    except Malformed as error:
+        assert error.field == ("file",)  # noqa: PT017 - both outcomes are right
+    else:
+        assert all(0 <= length <= 10**9 and count >= 1 for length, count in parsed.runs)
+
+
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 9)), max_size=20))
 def test_csv_json_and_jsonl_of_the_same_entries_agree(
     entries: list[tuple[int, int]],

@@ -439,6 +439,44 @@ def test_times_are_exact_nanoseconds(value: object, unit: str, expected: int | N
     assert time_ns(value, unit) == expected
 
 
+json_values = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(2**70), 2**70),
+        st.floats(),
+        st.sampled_from(["2023-11-16 18:17:03.98", "1e5", "-1", "nan", "x"]),
+    ),
+    lambda inner: st.lists(inner, max_size=4),
+    max_leaves=6,
+)
+
+
+@given(
+    st.lists(st.dictionaries(st.sampled_from(sorted(json.loads(GOOD))), json_values), max_size=4)
+)
+def test_mutated_records_are_read_or_refused(records: list[dict[str, object]]) -> None:
+    """Whatever the fields hold, the answer is requests or a named line, never another error."""
+    content = GOOD + "\n".join(map(json.dumps, records)).encode()
+    try:
+        requests, _ = read(content)
+    except BadTrace as error:
+        assert 2 <= error.line <= 1 + len(records)  # noqa: PT017 - both outcomes are right
+    else:
+        assert len(requests) == 1 + len(records)
+
+
+@given(st.binary(max_size=200), st.sampled_from([b"", GOOD, HEADING, AZURE]))
+def test_mutated_bytes_are_read_or_refused(content: bytes, before: bytes) -> None:
+    """Any bytes at all, alone or after good lines, are requests or a named line."""
+    try:
+        requests, _ = read(before + content)
+    except BadTrace as error:
+        assert error.line >= 1  # noqa: PT017 - both outcomes are right
+    else:
+        assert requests
+
+
 def parquet_of(columns: Mapping[str, object], **settings: object) -> io.BytesIO:
     """Return a Parquet file of some columns."""
     file = io.BytesIO()
