@@ -57,7 +57,7 @@ bench: $(VENV)/test.stamp build/static/manifest.json ## Measure, as ratios in on
 	$(BIN)/python -m benchmarks
 
 fuzz: $(VENV)/test.stamp ## Fuzz the readers and the API for longer than the tests do
-	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -n 2 -k "fuzz or schemathesis or mutated" --timeout 3600 $(PYTEST)
+	HYPOTHESIS_PROFILE=fuzz KV_LEDGER_SCHEMATHESIS_EXAMPLES=1000 $(BIN)/python -m pytest -n 2 -k "fuzz or schemathesis or mutated" --timeout 3600 $(PYTEST)
 
 image: ## Build the container image with docker, podman or buildah
 	bash scripts/image.sh build

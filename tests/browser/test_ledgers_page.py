@@ -22,7 +22,9 @@ def test_typing_changes_the_totals_and_the_address(watched: Watched, base_url: s
     expect(page.locator("#effective")).to_have_text("512 MiB")
     expect(page.locator("#padded")).to_have_text("768 MiB")
     expect(page.locator("#paged")).to_have_text("512 MiB")
-    expect(page).to_have_url(f"{base_url}/?model=meta-llama%2FLlama-3.1-8B&kv=fp16&lengths=1024%2C+3072")
+    expect(page).to_have_url(
+        f"{base_url}/?model=meta-llama%2FLlama-3.1-8B&kv=fp16&lengths=1024%2C+3072"
+    )
     page.reload()
     expect(page.locator("#padded")).to_have_text("768 MiB")
     expect(page.get_by_label("Lengths of the requests")).to_have_value("1024, 3072")

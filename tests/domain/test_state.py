@@ -58,9 +58,7 @@ FULL = FullAttention(kv_heads=2, k_dim=8, v_dim=8)
          "with_layer"),
     ],
 )  # fmt: skip
-def test_bad_states_are_named(
-    make: object, error: type[DomainError], field: str
-) -> None:
+def test_bad_states_are_named(make: object, error: type[DomainError], field: str) -> None:
     """A state outside its bounds is refused on construction, by the field's name."""
     with pytest.raises(error) as caught:
         make()  # type: ignore[operator]

@@ -92,7 +92,7 @@ def test_language(query: str, cookie: str, accept: str, lang: str, client: TestC
 def test_a_fragment_is_a_part_of_the_page(client: TestClient) -> None:
     """htmx gets the answer alone, and the address of the calculation."""
     part = client.get("/", params={"lengths": "1k"}, headers={"hx-request": "true"})
-    assert part.text.lstrip().startswith("<section id=\"answer\"")
+    assert part.text.lstrip().startswith('<section id="answer"')
     assert part.headers["hx-replace-url"] == (
         "/?model=meta-llama%2FLlama-3.1-8B&kv=fp16&lengths=1k"
     )

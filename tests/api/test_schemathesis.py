@@ -1,0 +1,34 @@
+"""Every call of the OpenAPI schema, with data drawn from it and spoiled: no 5xx, nothing undeclared."""
+
+from __future__ import annotations
+
+import os
+
+import schemathesis
+from hypothesis import HealthCheck, settings
+from schemathesis.checks import CHECKS
+
+from app.main import create_app
+
+schema = schemathesis.openapi.from_asgi("/openapi.json", create_app())
+EXAMPLES = int(os.environ.get("KV_LEDGER_SCHEMATHESIS_EXAMPLES", "25"))
+CHECKED = CHECKS.get_by_names(
+    [
+        "not_a_server_error",
+        "status_code_conformance",
+        "content_type_conformance",
+        "response_schema_conformance",
+    ]
+)
+
+
+@schema.parametrize()
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
+def test_every_call_answers_as_declared(case: schemathesis.Case) -> None:
+    """Whatever is sent, the answer is one that the schema declares."""
+    case.call_and_validate(checks=CHECKED)
