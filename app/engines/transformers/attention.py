@@ -12,11 +12,9 @@ from dataclasses import dataclass
 
 from app.domain.checks import checked_int
 from app.domain.errors import Conflict, WrongType, shown
-from app.domain.state import MAX_DIM, MAX_HEADS, MAX_LAYERS
+from app.domain.state import MAX_DIM, MAX_HEADS
 from app.engines.transformers.cache import IndexKeys, KeyValue, Part
-from app.engines.transformers.kinds import FULL, INDEXED, SLIDING
-from app.engines.transformers.layer_types import LayerKind
-from app.engines.transformers.windows import layer_integer
+from app.engines.transformers.kinds import FULL, INDEXED, SLIDING, LayerKind
 from app.readers.hf_config.fields import Fields, is_mapping
 
 
@@ -29,7 +27,7 @@ class Rows:
     v_dim: int
 
 
-RowsOf = Callable[[Fields, LayerKind, int], Rows]
+RowsOf = Callable[[Fields, LayerKind], Rows]
 
 
 def split_width(fields: Fields) -> int:
@@ -50,51 +48,58 @@ def split_width(fields: Fields) -> int:
     return hidden // heads
 
 
-def grouped(fields: Fields, kind: LayerKind, index: int) -> Rows:  # noqa: ARG001 - a RowsOf
+def _own(fields: Fields, kind: LayerKind, name: str) -> int | None:
+    """Return an integer of one layer: its own, else the model's; None for none."""
+    if any(name == mine for mine, _ in kind.own):
+        return kind.integer(name)
+    return fields.integer_or_none(name, low=0, high=MAX_DIM)
+
+
+def grouped(fields: Fields, kind: LayerKind) -> Rows:
     """Return `num_key_value_heads` heads (as many as heads when null) of `head_dim`.
 
     A `head_dim` in the file is honoured even by classes that declare no such field.
     """
-    kv_heads = layer_integer(fields, "num_key_value_heads", index) or fields.heads()
-    width = layer_integer(fields, "head_dim", index) or split_width(fields)
+    kv_heads = _own(fields, kind, "num_key_value_heads") or fields.heads()
+    width = _own(fields, kind, "head_dim") or split_width(fields)
     return Rows(kv_heads=kv_heads, k_dim=width, v_dim=width)
 
 
-def grouped_split(fields: Fields, kind: LayerKind, index: int) -> Rows:  # noqa: ARG001 - a RowsOf
+def grouped_split(fields: Fields, kind: LayerKind) -> Rows:  # noqa: ARG001 - a RowsOf
     """Return the same for a class whose width is always hidden // heads."""
     kv_heads = fields.integer_or_none("num_key_value_heads", high=MAX_HEADS) or fields.heads()
     width = split_width(fields)
     return Rows(kv_heads=kv_heads, k_dim=width, v_dim=width)
 
 
-def multi_head(fields: Fields, kind: LayerKind, index: int) -> Rows:  # noqa: ARG001 - a RowsOf
+def multi_head(fields: Fields, kind: LayerKind) -> Rows:  # noqa: ARG001 - a RowsOf
     """Return every head, hidden // heads wide."""
     width = split_width(fields)
     return Rows(kv_heads=fields.heads(), k_dim=width, v_dim=width)
 
 
 def _multi_head_of(*width_names: str) -> RowsOf:
-    def rows(fields: Fields, kind: LayerKind, index: int) -> Rows:  # noqa: ARG001 - a RowsOf
+    def rows(fields: Fields, kind: LayerKind) -> Rows:  # noqa: ARG001 - a RowsOf
         width = fields.integer_or_none(*width_names, high=MAX_DIM) or split_width(fields)
         return Rows(kv_heads=fields.heads(), k_dim=width, v_dim=width)
 
     return rows
 
 
-def _multi_query(fields: Fields, kind: LayerKind, index: int) -> Rows:  # noqa: ARG001 - a RowsOf
+def _multi_query(fields: Fields, kind: LayerKind) -> Rows:  # noqa: ARG001 - a RowsOf
     width = split_width(fields)
     kv_heads = 1 if fields.flag("multi_query") else fields.heads()
     return Rows(kv_heads=kv_heads, k_dim=width, v_dim=width)
 
 
-def _falcon(fields: Fields, kind: LayerKind, index: int) -> Rows:  # noqa: ARG001 - a RowsOf
+def _falcon(fields: Fields, kind: LayerKind) -> Rows:  # noqa: ARG001 - a RowsOf
     """The new decoder architecture broadcasts K and V to all query heads before caching them."""
     width = split_width(fields)
     alone = fields.flag("multi_query") and not fields.flag("new_decoder_architecture")
     return Rows(kv_heads=1 if alone else fields.heads(), k_dim=width, v_dim=width)
 
 
-def _dbrx(fields: Fields, kind: LayerKind, index: int) -> Rows:  # noqa: ARG001 - a RowsOf
+def _dbrx(fields: Fields, kind: LayerKind) -> Rows:  # noqa: ARG001 - a RowsOf
     nested = fields.value("attn_config")
     kv_heads = 1
     if is_mapping(nested):
@@ -107,24 +112,24 @@ def _dbrx(fields: Fields, kind: LayerKind, index: int) -> Rows:  # noqa: ARG001 
     return Rows(kv_heads=kv_heads, k_dim=width, v_dim=width)
 
 
-def _jetmoe(fields: Fields, kind: LayerKind, index: int) -> Rows:  # noqa: ARG001 - a RowsOf
+def _jetmoe(fields: Fields, kind: LayerKind) -> Rows:  # noqa: ARG001 - a RowsOf
     width = fields.dim("kv_channels", "head_dim")
     return Rows(kv_heads=fields.heads("num_key_value_heads"), k_dim=width, v_dim=width)
 
 
-def _mimo(fields: Fields, kind: LayerKind, index: int) -> Rows:
+def _mimo(fields: Fields, kind: LayerKind) -> Rows:
     """Sliding layers have twice the KV heads; values have a width of their own."""
-    base = grouped(fields, kind, index)
+    base = grouped(fields, kind)
     heads = base.kv_heads * (2 if kind.kind == SLIDING else 1)
     return Rows(kv_heads=heads, k_dim=base.k_dim, v_dim=fields.dim("v_head_dim"))
 
 
-def _gemma4(fields: Fields, kind: LayerKind, index: int) -> Rows:
+def _gemma4(fields: Fields, kind: LayerKind) -> Rows:
     """Full layers are `global_head_dim` wide; with `attention_k_eq_v` they may have own KV heads.
 
     Even then both K and V are cached. A saved file says the same in `per_layer_config`.
     """
-    base = grouped(fields, kind, index)
+    base = grouped(fields, kind)
     if kind.kind != FULL or fields.has("per_layer_config"):
         return base
     width = fields.integer("global_head_dim", high=MAX_DIM, otherwise=512)
@@ -136,13 +141,13 @@ def _gemma4(fields: Fields, kind: LayerKind, index: int) -> Rows:
     return Rows(kv_heads=own or base.kv_heads, k_dim=width, v_dim=width)
 
 
-def _inkling(fields: Fields, kind: LayerKind, index: int) -> Rows:  # noqa: ARG001 - a RowsOf
+def _inkling(fields: Fields, kind: LayerKind) -> Rows:
     prefix = "swa_" if kind.window is not None else ""
     width = fields.dim(f"{prefix}head_dim")
     return Rows(kv_heads=fields.heads(f"{prefix}num_key_value_heads"), k_dim=width, v_dim=width)
 
 
-def _zamba(fields: Fields, kind: LayerKind, index: int) -> Rows:  # noqa: ARG001 - a RowsOf
+def _zamba(fields: Fields, kind: LayerKind) -> Rows:  # noqa: ARG001 - a RowsOf
     """Attention over the hidden state beside the embedding: heads of twice hidden // heads."""
     kv_heads = fields.integer_or_none("num_key_value_heads", high=MAX_HEADS) or fields.heads()
     own = None
@@ -152,7 +157,7 @@ def _zamba(fields: Fields, kind: LayerKind, index: int) -> Rows:  # noqa: ARG001
     return Rows(kv_heads=kv_heads, k_dim=width, v_dim=width)
 
 
-def _t5(fields: Fields, kind: LayerKind, index: int) -> Rows:  # noqa: ARG001 - a RowsOf
+def _t5(fields: Fields, kind: LayerKind) -> Rows:  # noqa: ARG001 - a RowsOf
     width = fields.dim("d_kv")
     return Rows(kv_heads=fields.heads("num_heads"), k_dim=width, v_dim=width)
 
@@ -213,12 +218,12 @@ LATENT_TYPES = frozenset(
 )  # fmt: skip
 
 
-def latent(fields: Fields, kind: LayerKind, index: int) -> Latent:
+def latent(fields: Fields, kind: LayerKind) -> Latent:
     """Return the latent rows of a layer (MLA, cached compressed since 5.15.0)."""
     if fields.model_type == "dots3_note_text" and kind.kind == SLIDING:
-        return _dots3_window(fields, index)
+        return _dots3_window(fields, kind)
     rope = _rope_width(fields)
-    if fields.model_type == "mistral_large4_text" and not _uses_rope(fields, index):
+    if not kind.rotates:
         rope = 0
     return Latent(rank=fields.dim("kv_lora_rank"), rope=rope)
 
@@ -230,12 +235,12 @@ def _rope_width(fields: Fields) -> int:
     return fields.dim("qk_rope_head_dim", low=0)
 
 
-def _dots3_window(fields: Fields, index: int) -> Latent:
+def _dots3_window(fields: Fields, kind: LayerKind) -> Latent:
     """Sliding layers have a latent of their own; its rope part is what `head_dim` leaves."""
     if fields.has("per_layer_config"):
-        width = layer_integer(fields, "head_dim", index) or 0
-        plain = layer_integer(fields, "qk_nope_head_dim", index) or 0
-        rank = layer_integer(fields, "kv_lora_rank", index) or 0
+        width = _own(fields, kind, "head_dim") or 0
+        plain = _own(fields, kind, "qk_nope_head_dim") or 0
+        rank = _own(fields, kind, "kv_lora_rank") or 0
     else:
         width = fields.integer("swa_head_dim", high=MAX_DIM, otherwise=256)
         plain = fields.integer("swa_qk_nope_head_dim", low=0, high=MAX_DIM, otherwise=192)
@@ -246,20 +251,12 @@ def _dots3_window(fields: Fields, index: int) -> Latent:
     return Latent(rank=rank, rope=width - plain)
 
 
-def _uses_rope(fields: Fields, index: int) -> bool:
-    layers = fields.integers("no_rope_layers", high=1)
-    if layers is not None and index < len(layers):
-        return bool(layers[index])
-    each = fields.integer("no_rope_layer_interval", high=MAX_LAYERS, otherwise=4)
-    return bool((index + 1) % each)
-
-
 # Index keys of sparse attention
 
 
-def index_dim(fields: Fields, kind: LayerKind, index: int) -> int:
+def index_dim(fields: Fields, kind: LayerKind) -> int:
     """Return the width of the index key that a layer stores, 0 for one that borrows another's."""
-    if kind.kind != INDEXED or _borrows_index(fields, index):
+    if kind.kind != INDEXED or kind.reads_index:
         return 0
     if fields.model_type == "qwen4_exp_text":
         return fields.dim("indexer_head_dim")
@@ -268,56 +265,12 @@ def index_dim(fields: Fields, kind: LayerKind, index: int) -> int:
     return 2 * width + 1 if fields.model_type == "glm5_next_text" else width
 
 
-_SHARED_INDEX = frozenset(
-    {"glm5_next_text", "glm_moe_dsa", "hy_v4", "hy_v4_vl_text", "mistral_large4_text"}
-)
-
-
-def _borrows_index(fields: Fields, index: int) -> bool:
-    """Return whether a layer uses the index of an earlier one ("shared")."""
-    if fields.model_type not in _SHARED_INDEX:
-        return False
-    types = fields.words("indexer_types")
-    if types is not None:
-        return index < len(types) and types[index] == "shared"
-    if fields.model_type.startswith("hy_v4"):
-        return not (index == 0 or (index - 1) % 4 == 0)
-    pattern = fields.value("index_topk_pattern")
-    if isinstance(pattern, str):
-        return index < len(pattern) and pattern[index] == "S"
-    if pattern is not None:
-        words = fields.words("index_topk_pattern") or []
-        return index < len(words) and words[index] == "shared"
-    each = max(fields.integer("index_topk_freq", low=0, high=MAX_LAYERS, otherwise=1), 1)
-    offset = fields.integer("index_skip_topk_offset", low=0, high=MAX_LAYERS, otherwise=2)
-    return max(index - offset + 1, 0) % each != 0
-
-
-# Sharing
-
-
-def keeps_keys(fields: Fields, index: int, layers: int) -> bool:
-    """Return False for a layer that reads the keys and values of another one."""
-    if fields.model_type in _LAST_LAYERS_SHARE:
-        shared = fields.integer("num_kv_shared_layers", low=0, high=layers, otherwise=0)
-        return index < layers - shared
-    if fields.model_type == "mistral_large4_text":
-        sources = fields.integers("kv_source_layers", high=MAX_LAYERS)
-        return sources is None or index >= len(sources) or sources[index] == index
-    return True
-
-
-_LAST_LAYERS_SHARE = frozenset(
-    {"diffusion_gemma_text", "gemma3n_text", "gemma4_text", "gemma4_unified_text"}
-)
-
-
-def attention_parts(fields: Fields, kind: LayerKind, index: int, layers: int) -> tuple[Part, ...]:
+def attention_parts(fields: Fields, kind: LayerKind) -> tuple[Part, ...]:
     """Return what the attention of one layer caches; nothing where it reads another's."""
     parts: list[Part] = []
-    if keeps_keys(fields, index, layers):
+    if not kind.reads_keys:
         if fields.model_type in LATENT_TYPES:
-            rows = latent(fields, kind, index)
+            rows = latent(fields, kind)
             parts.append(
                 KeyValue(
                     kv_heads=1,
@@ -329,7 +282,7 @@ def attention_parts(fields: Fields, kind: LayerKind, index: int, layers: int) ->
                 )
             )
         else:
-            heads = ROWS.get(fields.model_type, grouped)(fields, kind, index)
+            heads = ROWS.get(fields.model_type, grouped)(fields, kind)
             extra = 0
             if fields.model_type == "cpmant":
                 extra = fields.integer("prompt_length", low=0, high=MAX_DIM)
@@ -342,7 +295,7 @@ def attention_parts(fields: Fields, kind: LayerKind, index: int, layers: int) ->
                     extra_tokens=extra,
                 )
             )
-    width = index_dim(fields, kind, index)
+    width = index_dim(fields, kind)
     if width:
         # dots3 keeps its index keys in float32; the others in the model's dtype.
         dtype = "float32" if fields.model_type == "dots3_note_text" else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.domain.errors import Unsupported
 from app.domain.state import MAX_DIM, MAX_HEADS, MAX_LAYERS
-from app.engines.transformers.cache import CacheLayer, EncoderKeyValue, KeyValue
+from app.engines.transformers.cache import CacheLayer, EncoderKeyValue, KeyValue, Part
 from app.engines.transformers.decoder import decoder
 from app.engines.transformers.model import Model, fields_of
 from app.readers.hf_config.fields import Fields, is_mapping
@@ -29,13 +29,19 @@ def _rows(layer: CacheLayer) -> KeyValue:
 
 def _cross(layers: list[CacheLayer]) -> list[CacheLayer]:
     """Return the cross-attention list beside a decoder's own: the same heads and widths."""
-    found = []
+    made: dict[int, tuple[Part, ...]] = {}
     for layer in layers:
-        own = _rows(layer)
-        part = EncoderKeyValue(kv_heads=own.kv_heads, k_dim=own.k_dim, v_dim=own.v_dim,
-                               window=own.window)  # fmt: skip
-        found.append(CacheLayer(index=layer.index, kind="cross_attention", parts=(part,)))
-    return found
+        if id(layer.parts) not in made:
+            own = _rows(layer)
+            made[id(layer.parts)] = (
+                EncoderKeyValue(
+                    kv_heads=own.kv_heads, k_dim=own.k_dim, v_dim=own.v_dim, window=own.window
+                ),
+            )
+    return [
+        CacheLayer(index=layer.index, kind="cross_attention", parts=made[id(layer.parts)])
+        for layer in layers
+    ]
 
 
 def with_cross(model: Model) -> list[CacheLayer]:
@@ -45,10 +51,8 @@ def with_cross(model: Model) -> list[CacheLayer]:
 
 
 def _plain_layers(layers: int, heads: int, width: int) -> list[CacheLayer]:
-    part = KeyValue(kv_heads=heads, k_dim=width, v_dim=width)
-    return [
-        CacheLayer(index=index, kind="full_attention", parts=(part,)) for index in range(layers)
-    ]
+    parts = (KeyValue(kv_heads=heads, k_dim=width, v_dim=width),)
+    return [CacheLayer(index=index, kind="full_attention", parts=parts) for index in range(layers)]
 
 
 def bart(model: Model) -> list[CacheLayer]:
@@ -91,6 +95,18 @@ def moonshine(model: Model) -> list[CacheLayer]:
         fields.layers("decoder_num_hidden_layers", "num_hidden_layers"), kv_heads or heads, width
     )
     return layers + _cross(layers)
+
+
+def dia(model: Model) -> list[CacheLayer]:
+    """Return Dia's decoder; its cross-attention has heads and a width of its own."""
+    fields = model.text
+    heads = fields.heads("cross_num_key_value_heads")
+    width = fields.dim("cross_head_dim")
+    parts = (EncoderKeyValue(kv_heads=heads, k_dim=width, v_dim=width),)
+    layers = decoder(fields)
+    return layers + [
+        CacheLayer(index=layer.index, kind="cross_attention", parts=parts) for layer in layers
+    ]
 
 
 def mllama(model: Model) -> list[CacheLayer]:

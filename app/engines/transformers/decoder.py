@@ -18,8 +18,9 @@ from app.engines.transformers.kinds import (
     REFERENCE,
     SLIDING,
     SPARSE,
+    LayerKind,
 )
-from app.engines.transformers.layer_types import LayerKind, layer_kinds
+from app.engines.transformers.layer_types import layer_kinds
 from app.engines.transformers.odd import Compressor, Compressors, ReferenceWindow, SharedWindow
 from app.engines.transformers.states import states_of
 from app.readers.hf_config.fields import Fields, is_mapping
@@ -42,37 +43,46 @@ NAMES = {
 
 
 def decoder(fields: Fields, layers: int | None = None) -> list[CacheLayer]:
-    """Return one cache layer for each decoder layer."""
+    """Return one cache layer for each decoder layer; equal ones share their parts."""
     count = fields.layers() if layers is None else layers
-    kinds = layer_kinds(fields, count)
-    return [decoder_layer(fields, kind, index, count) for index, kind in enumerate(kinds)]
+    return as_layers(fields, layer_kinds(fields, count))
 
 
-def decoder_layer(fields: Fields, kind: LayerKind, index: int, layers: int) -> CacheLayer:
-    """Return the cache layer of one decoder layer of that kind."""
-    name = NAMES[kind.kind]
+def as_layers(fields: Fields, kinds: list[LayerKind]) -> list[CacheLayer]:
+    """Return the cache layers of decoder layers of those kinds."""
+    made = {kind: _parts(fields, kind) for kind in dict.fromkeys(kinds)}
+    return [
+        CacheLayer(index=index, kind=NAMES[kind.kind if made[kind] else DUMMY], parts=made[kind])
+        for index, kind in enumerate(kinds)
+    ]
+
+
+def _parts(fields: Fields, kind: LayerKind) -> tuple[Part, ...]:
     if kind.kind == DUMMY:
-        return CacheLayer(index=index, kind=name)
+        return ()
     if kind.kind == LINEAR:
-        return CacheLayer(index=index, kind=name, parts=(states_of(fields, kind, index),))
+        return (states_of(fields, kind),)
     if kind.kind in (CSA, HCA):
-        return CacheLayer(index=index, kind=name, parts=_compressed(fields, kind.kind, index))
+        return _compressed(fields, kind.kind)
     if kind.kind == REFERENCE:
-        return CacheLayer(index=index, kind=name, parts=(_reference(fields, kind),))
-    parts = attention_parts(fields, kind, index, layers)
-    if not parts:
-        return CacheLayer(index=index, kind=NAMES[DUMMY])
+        return (_reference(fields, kind),)
+    parts = attention_parts(fields, kind)
     if kind.kind == SPARSE:
-        width = fields.dim("index_head_dim")
-        nested = fields.value("sparse_attention_config")
-        if is_mapping(nested) and "sparse_index_dim" in nested:
-            own = Fields(raw=nested, model_type=fields.model_type,
-                         path=fields.at("sparse_attention_config"))  # fmt: skip
-            width = own.integer("sparse_index_dim", high=MAX_DIM)
-        parts = (*parts, IndexKeys(dim=width, name="idx_keys", head_axis=True))
+        parts = (*parts, _sparse_index(fields))
     if kind.kind in (HYBRID, HYBRID_SLIDING):
-        parts = (*parts, states_of(fields, kind, index))
-    return CacheLayer(index=index, kind=name, parts=parts)
+        parts = (*parts, states_of(fields, kind))
+    return parts
+
+
+def _sparse_index(fields: Fields) -> IndexKeys:
+    """Return MiniMax-M3's index keys, which have an axis of one head."""
+    width = fields.dim("index_head_dim")
+    nested = fields.value("sparse_attention_config")
+    if is_mapping(nested) and "sparse_index_dim" in nested:
+        path = fields.at("sparse_attention_config")
+        own = Fields(raw=nested, model_type=fields.model_type, path=path)
+        width = own.integer("sparse_index_dim", high=MAX_DIM)
+    return IndexKeys(dim=width, name="idx_keys", head_axis=True)
 
 
 def _reference(fields: Fields, kind: LayerKind) -> ReferenceWindow:
@@ -81,7 +91,7 @@ def _reference(fields: Fields, kind: LayerKind) -> ReferenceWindow:
     return ReferenceWindow(kv_heads=heads, width=width, window=kind.window or 0)
 
 
-def _compressed(fields: Fields, kind: str, index: int) -> tuple[Part, ...]:
+def _compressed(fields: Fields, kind: str) -> tuple[Part, ...]:
     """Return DeepSeek-V4's compressed layer: K = V in a window, and its compressors."""
     width = fields.dim("head_dim")
     rate = _rate(fields, kind)
@@ -91,7 +101,7 @@ def _compressed(fields: Fields, kind: str, index: int) -> tuple[Part, ...]:
     if overlap:
         index_width = fields.dim("index_head_dim")
         each.append(Compressor(name="indexer", width=index_width, rate=rate, overlap=True))
-    return SharedWindow(index=index, width=width, window=window), Compressors(each=tuple(each))
+    return SharedWindow(width=width, window=window), Compressors(each=tuple(each))
 
 
 def _rate(fields: Fields, kind: str) -> int:

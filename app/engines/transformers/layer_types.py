@@ -8,9 +8,10 @@ __post_init__.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.domain.errors import Conflict, Missing, Unsupported, shown
+from app.domain.state import MAX_TOKENS
 from app.engines.transformers.kinds import (
     CHUNKED,
     CSA,
@@ -24,9 +25,11 @@ from app.engines.transformers.kinds import (
     REFERENCE,
     SLIDING,
     SPARSE,
+    LayerKind,
 )
 from app.engines.transformers.patterns import PATTERNS
-from app.engines.transformers.windows import WINDOWS, layer_integer
+from app.engines.transformers.sharing import with_sharing
+from app.engines.transformers.windows import own_integers, window_of
 from app.readers.hf_config.fields import Fields
 
 _LEGACY = {
@@ -45,16 +48,8 @@ _KNOWN = frozenset(
 _WINDOWED = frozenset({SLIDING, CHUNKED, HYBRID_SLIDING, REFERENCE})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerKind:
-    """The kind of one layer, and its window where it has one."""
-
-    kind: str
-    window: int | None = None
-
-
 def layer_kinds(fields: Fields, layers: int) -> list[LayerKind]:
-    """Return the kind of each of the decoder's layers.
+    """Return what each of the decoder's layers is.
 
     Raises:
         Conflict: when `layer_types` has another length than the model.
@@ -66,13 +61,25 @@ def layer_kinds(fields: Fields, layers: int) -> list[LayerKind]:
     if kinds is None:
         pattern = PATTERNS.get(fields.model_type)
         kinds = None if pattern is None else pattern(fields, layers)
+    own = own_integers(fields)
+    sizes = _Sizes(
+        window=window_of(fields),
+        chunk=fields.integer_or_none("attention_chunk_size", low=0, high=MAX_TOKENS),
+    )
     if kinds is None:
-        return [_by_window(fields, index) for index in range(layers)]
-    kinds = _finish(fields, kinds)
-    return [
-        LayerKind(kind=kind, window=_window(fields, kind, index) if kind in _WINDOWED else None)
-        for index, kind in enumerate(kinds)
-    ]
+        bare = [_by_window(sizes, own.get(index, ())) for index in range(layers)]
+    else:
+        bare = [
+            LayerKind(kind=kind, window=_window(fields, kind, sizes, own.get(index, ())))
+            for index, kind in enumerate(_finish(fields, kinds))
+        ]
+    return with_sharing(fields, [replace(k, own=own.get(i, ())) for i, k in enumerate(bare)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sizes:
+    window: int | None
+    chunk: int | None
 
 
 def _stated(fields: Fields, layers: int) -> list[str] | None:
@@ -95,24 +102,24 @@ def _stated(fields: Fields, layers: int) -> list[str] | None:
     return kinds
 
 
-def _by_window(fields: Fields, index: int) -> LayerKind:
-    window = layer_integer(fields, "sliding_window", index)
+def _by_window(sizes: _Sizes, own: tuple[tuple[str, int | None], ...]) -> LayerKind:
+    window = dict(own).get("sliding_window", sizes.window)
     if window is None:
-        window = layer_integer(fields, "attention_chunk_size", index)
+        window = dict(own).get("attention_chunk_size", sizes.chunk)
     return LayerKind(kind=FULL) if window is None else LayerKind(kind=SLIDING, window=window)
 
 
-def _window(fields: Fields, kind: str, index: int) -> int:
-    """Return the window of a sliding or chunked layer, as its class sets it."""
+def _window(
+    fields: Fields, kind: str, sizes: _Sizes, own: tuple[tuple[str, int | None], ...]
+) -> int | None:
+    """Return the window of a layer that slides, None for another."""
+    if kind not in _WINDOWED:
+        return None
     name = "attention_chunk_size" if kind == CHUNKED else "sliding_window"
-    special = WINDOWS.get(fields.model_type)
-    if special is not None and kind != CHUNKED:
-        window = special(fields)
-    else:
-        window = layer_integer(fields, name, index)
+    window = dict(own).get(name, sizes.chunk if kind == CHUNKED else sizes.window)
     if window is None:
-        raise Missing("{field} is missing, and layer {layer} slides",
-                      field=fields.at(name), layer=index)  # fmt: skip
+        raise Missing("{field} is missing, and layer_types names layers that slide",
+                      field=fields.at(name))  # fmt: skip
     return window
 
 

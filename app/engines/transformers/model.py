@@ -26,6 +26,7 @@ _OWN_PARTS = {
     "qwen3_omni_moe": "thinker_config",
     "bark": "semantic_config",
     "canary": "decoder_config",
+    "dia": "decoder_config",
 }
 
 # Classes that take the text model's fields from their own top level when no part is given; the
@@ -37,6 +38,9 @@ _FLAT = frozenset(
     }
 )  # fmt: skip
 
+
+# Classes that read a given part on top of their own defaults for it.
+_STARTED = frozenset({"glmasr", "voxtral", "voxtral_realtime"})
 
 # Text model types of first releases, which their wrappers rename.
 _RENAMED = {
@@ -97,14 +101,15 @@ def class_facts(model_type: str) -> ClassFacts:
     return found
 
 
-def fields_of(raw: Mapping[str, object], model_type: str, *, of: Fields | None = None,
-              at: str = "", start: Mapping[str, object] | None = None) -> Fields:  # fmt: skip
+def fields_of(
+    raw: Mapping[str, object], model_type: str, *, of: Fields | None = None, at: str = ""
+) -> Fields:
     """Return the fields of a config with the defaults of its class; a part shares `of`'s notes."""
     facts, known = class_facts(model_type), class_defaults(model_type)
     fields = Fields(
         raw=raw,
         model_type=model_type,
-        defaults={**known.values, **facts.values, **(start or {})},
+        defaults={**known.values, **facts.values},
         aliases={**known.aliases, **facts.aliases},
         not_null=known.not_null,
     )
@@ -178,6 +183,8 @@ def _part(outer: Fields, name: str, facts: PartFacts | None) -> Fields:
         raise Missing(
             "{field} is missing: it names the class of the part", field=outer.at(name, "model_type")
         )
+    if facts is not None and outer.model_type in _STARTED:
+        raw = {**facts.values, **raw}
     return fields_of(raw, own, of=outer, at=name)
 
 
@@ -197,4 +204,4 @@ def _absent(outer: Fields, name: str, facts: PartFacts) -> Fields:
         model_type=outer.model_type,
         part=facts.model_type,
     )
-    return fields_of({}, facts.model_type, of=outer, at=name, start=facts.values)
+    return fields_of(facts.values, facts.model_type, of=outer, at=name)

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from app.domain.errors import Unsupported
 from app.engines.transformers.cache import ELEMENT_BYTES, HeldTensor, KeyValue, Run, held
 
+_MOST_BUCKETS = 100_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedWindow:
     """One head whose keys and values are the same tensor, cut to a window (DeepSeek-V4)."""
 
-    index: int
     width: int
     window: int
 
@@ -30,7 +31,7 @@ class SharedWindow:
             shape=values.shape,
             dtype=values.dtype,
             storage_bytes=values.storage_bytes,
-            alias_of=f"{self.index}:keys",
+            alias_of="keys",
         )
         return keys, alias
 
@@ -192,6 +193,13 @@ class ReformerStates:
                 chunk=self.chunk,
             )
         layers = len(self.lsh)
+        if layers * (1 + run.decode_steps) > _MOST_BUCKETS:
+            raise Unsupported(
+                "{field}: Reformer appends an empty tensor a layer and pass; at most {high} are "
+                "listed",
+                field="decode_steps",
+                high=_MOST_BUCKETS,
+            )
         # Passes in which an LSH layer finds a cache and at least a chunk of positions.
         hashed = min(max(run.tokens - self.chunk + 1, 0), run.decode_steps)
         passes = 1 + run.decode_steps

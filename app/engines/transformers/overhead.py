@@ -49,9 +49,14 @@ class Overhead:
     unknown: Note | None = None
 
 
-def overhead_of(config: Mapping[str, object], layers: list[CacheLayer], run: Run) -> Overhead:
-    """Return the comparison of a cache with the reader's word for the same model and run."""
-    kept = sum(_bytes(layer, run) for layer in layers)
+def overhead_of(
+    config: Mapping[str, object], layers: list[CacheLayer], sizes: list[int], run: Run
+) -> Overhead:
+    """Return the comparison of a cache with the reader's word for the same model and run.
+
+    `sizes` are the bytes of each cache layer after the run.
+    """
+    kept = sum(sizes)
     try:
         reading = read_config(_in_dtype(config, run.dtype), encoder_tokens=run.encoder_tokens or 0)
     except DomainError as error:
@@ -59,11 +64,13 @@ def overhead_of(config: Mapping[str, object], layers: list[CacheLayer], run: Run
                       {"reason": str(error)})  # fmt: skip
         return Overhead(needed_bytes=None, kept_bytes=kept, unknown=reason)
     states = list(reading.state.layers)
-    needed = [_needed(layer, run) for layer in states]
+    unlike = {id(layer): layer for layer in states}
+    sizes_of = {key: _needed(layer, run) for key, layer in unlike.items()}
+    needed = [sizes_of[id(layer)] for layer in states]
     return Overhead(
         needed_bytes=sum(needed),
         kept_bytes=kept,
-        layers=_by_layer(layers, states, needed, run),
+        layers=_by_layer(list(zip(layers, sizes, strict=True)), states, needed, run),
     )
 
 
@@ -85,33 +92,27 @@ def _needed(layer: Layer, run: Run) -> int:
     return run.batch * one
 
 
-def _bytes(layer: CacheLayer, run: Run) -> int:
-    return sum(tensor.bytes for tensor in layer.held(run) if tensor.alias_of is None)
-
-
 def _by_layer(
-    layers: list[CacheLayer], states: list[Layer], needed: list[int], run: Run
+    layers: list[tuple[CacheLayer, int]], states: list[Layer], needed: list[int], run: Run
 ) -> tuple[LayerOverhead, ...]:
     """Return the layers that differ, if cache layers can be matched to the model's by index."""
     own: dict[int, list[CacheLayer]] = {}
-    for layer in layers:
+    kept = [0] * len(states)
+    for layer, size in layers:
+        if not 0 <= layer.index < len(states):
+            return ()
         own.setdefault(layer.index, []).append(layer)
-    if set(own) - set(range(len(states))):
-        return ()
-    found = []
-    for index, need in enumerate(needed):
-        parts = own.get(index, [])
-        kept = sum(_bytes(layer, run) for layer in parts)
-        if kept != need:
-            found.append(
-                LayerOverhead(
-                    index=index,
-                    needed_bytes=need,
-                    kept_bytes=kept,
-                    reasons=_reasons(parts, states[index], run),
-                )
-            )
-    return tuple(found)
+        kept[layer.index] += size
+    return tuple(
+        LayerOverhead(
+            index=index,
+            needed_bytes=need,
+            kept_bytes=kept[index],
+            reasons=_reasons(own.get(index, []), states[index], run),
+        )
+        for index, need in enumerate(needed)
+        if kept[index] != need
+    )
 
 
 def _reasons(parts: list[CacheLayer], layer: Layer, run: Run) -> tuple[Note, ...]:

@@ -22,7 +22,7 @@ from app.engines.transformers.kinds import (
     SLIDING,
     SPARSE,
 )
-from app.engines.transformers.windows import asked_window, layer_integer
+from app.engines.transformers.windows import asked_window, window_of
 from app.readers.hf_config.fields import Fields, is_mapping
 
 Pattern = Callable[[Fields, int], list[str] | None]
@@ -58,7 +58,7 @@ def _all(kind: str) -> Pattern:
 
 def _from_max_window_layers(fields: Fields, layers: int) -> list[str]:
     """Layers from `max_window_layers` on slide (qwen2, qwen3, dots1)."""
-    window = layer_integer(fields, "sliding_window", -1)
+    window = window_of(fields)
     if window is None:
         return [FULL] * layers
     first = fields.integer("max_window_layers", low=0, high=MAX_LAYERS)

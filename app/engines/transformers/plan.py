@@ -119,14 +119,19 @@ def plan(config: Mapping[str, object], settings: Mapping[str, object]) -> Transf
         prefill_bytes=sum(layer.bytes for layer in before),
         prefill_storage_bytes=sum(layer.storage_bytes for layer in before),
         growth_peak_bytes=max((layer.growth_peak_bytes(run) for layer in layers), default=0),
-        overhead=overhead_of(config, layers, run),
+        overhead=overhead_of(config, layers, [layer.bytes for layer in after], run),
         assumptions=tuple(model.outer.assumptions),
     )
 
 
 def _held(layers: list[CacheLayer], run: Run) -> tuple[PlannedLayer, ...]:
+    # Equal layers share their parts, and a long model is mostly equal layers.
+    tensors = {id(layer.parts): layer.parts for layer in layers}
+    made = {
+        key: tuple(t for part in parts for t in part.held(run)) for key, parts in tensors.items()
+    }
     return tuple(
-        PlannedLayer(index=layer.index, kind=layer.kind, tensors=layer.held(run))
+        PlannedLayer(index=layer.index, kind=layer.kind, tensors=made[id(layer.parts)])
         for layer in layers
     )
 

@@ -10,9 +10,9 @@ from app.domain.errors import Conflict, OutOfRange, Unsupported, shown
 from app.domain.state import MAX_HEADS, MAX_LAYERS, MAX_TOKENS
 from app.engines.transformers.attention import attention_parts
 from app.engines.transformers.cache import CacheLayer, Part, StateRow, States
-from app.engines.transformers.decoder import NAMES, decoder, decoder_layer
-from app.engines.transformers.kinds import DUMMY, FULL, LINEAR
-from app.engines.transformers.layer_types import LayerKind, layer_kinds
+from app.engines.transformers.decoder import NAMES, as_layers, decoder
+from app.engines.transformers.kinds import DUMMY, FULL, LINEAR, LayerKind
+from app.engines.transformers.layer_types import layer_kinds
 from app.engines.transformers.model import Model, fields_of
 from app.engines.transformers.odd import Counter, HiddenStates, ReformerStates, Stacked
 from app.engines.transformers.states import module_states
@@ -56,10 +56,7 @@ def nemotron_h(model: Model) -> list[CacheLayer]:
                 field=fields.at("layers_block_type", index),
                 value=shown(word),
             )
-    return [
-        decoder_layer(fields, LayerKind(kind=kinds[word]), index, len(words))
-        for index, word in enumerate(words)
-    ]
+    return as_layers(fields, [LayerKind(kind=kinds[word]) for word in words])
 
 
 def _lettered(fields: Fields, pattern: str) -> list[str]:
@@ -149,7 +146,7 @@ def minimax(model: Model) -> list[CacheLayer]:
         parts: tuple[Part, ...] = ()
         if index in attention:
             plain = LayerKind(kind=FULL, window=kinds[index].window)
-            parts = attention_parts(fields, plain, index, len(kinds))
+            parts = attention_parts(fields, plain)
         found.append(CacheLayer(index=index, kind="full_attention", parts=parts))
     state = shape_of(fields).accumulators[0]
     row = StateRow(name="linear_cache", role="recurrent_state", shape=state.shape)
@@ -166,7 +163,7 @@ def recurrent_gemma(model: Model) -> list[CacheLayer]:
     kinds = layer_kinds(fields, fields.layers())
     found = []
     for index, kind in enumerate(kinds):
-        parts = () if kind.kind == LINEAR else attention_parts(fields, kind, index, len(kinds))
+        parts = () if kind.kind == LINEAR else attention_parts(fields, kind)
         found.append(CacheLayer(index=index, kind=NAMES[kind.kind], parts=parts))
     return found + [
         CacheLayer(index=index, kind="module_state", parts=(module_states(fields),))

@@ -7,9 +7,8 @@ which says what the model needs; measured: tests/data/transformers_caches.json.g
 
 from __future__ import annotations
 
-from app.domain.state import MAX_LAYERS
 from app.engines.transformers.cache import StateRow, States
-from app.engines.transformers.layer_types import LayerKind
+from app.engines.transformers.kinds import LayerKind
 from app.readers.hf_config.fields import Fields
 from app.readers.hf_config.recurrent_shapes import (
     RecurrentShape,
@@ -24,15 +23,15 @@ _NEEDED_COLUMNS = frozenset({"recurrent_gemma", "zaya"})
 _INKLING = frozenset({"inkling2_loop_text", "inkling2_text", "inkling_text"})
 
 
-def states_of(fields: Fields, kind: LayerKind, index: int) -> States:
+def states_of(fields: Fields, kind: LayerKind) -> States:
     """Return the constant-size tensors of one layer."""
     if fields.model_type in _INKLING:
         shape = inkling(fields, sliding=kind.window is not None)
     else:
         shape = shape_of(fields)
     rows = _convolutions(fields, shape)
-    if fields.model_type == "qwen4_exp_text":
-        rows += _ngram_states(fields, index)
+    if kind.ngrams:
+        rows += _ngram_states(fields)
     return States(rows=(*rows, *_accumulators(shape)))
 
 
@@ -63,10 +62,8 @@ def _accumulators(shape: RecurrentShape) -> list[StateRow]:
     ]
 
 
-def _ngram_states(fields: Fields, index: int) -> list[StateRow]:
-    """Return what a layer with n-gram embeddings keeps beside (Qwen4's `ple_layer_ids`, from 1)."""
-    if index + 1 not in (fields.integers("ple_layer_ids", high=MAX_LAYERS) or []):
-        return []
+def _ngram_states(fields: Fields) -> list[StateRow]:
+    """Return what a layer with n-gram embeddings keeps beside: columns, and tokens' numbers."""
     conv = ngram_shape(fields).convolutions[0]
     tokens = kernel(fields, "ngram_size") - 1
     return [

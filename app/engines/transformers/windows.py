@@ -5,36 +5,59 @@ Transformers 5.24 models/<type>/configuration_<type>.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from app.domain.errors import WrongType, shown
 from app.domain.state import MAX_TOKENS
 from app.readers.hf_config.fields import Fields, is_mapping
 
+OWN = ("attention_chunk_size", "head_dim", "kv_lora_rank", "num_key_value_heads",
+       "qk_nope_head_dim", "sliding_window")  # fmt: skip
+_LONGEST_KEY = 8
 
-def per_layer(fields: Fields, index: int) -> dict[str, object]:
-    """Return what `per_layer_config` overrides in that layer; its keys may be zero-padded."""
+
+def own_integers(fields: Fields) -> dict[int, tuple[tuple[str, int | None], ...]]:
+    """Return what `per_layer_config` sets for single layers; its keys may be zero-padded.
+
+    Raises:
+        WrongType: for a table or row that is no object, or a key that is no layer's number.
+
+    """
     table = fields.value("per_layer_config")
     if table is None:
         return {}
-    if not is_mapping(table):
-        raise WrongType("{field} must be an object, got {value}",
-                        field=fields.at("per_layer_config"), value=shown(table))  # fmt: skip
-    width = max((len(key) for key in table if isinstance(key, str)), default=1)
-    row = table.get(str(index), table.get(str(index).zfill(min(width, 8))))
-    return dict(row) if is_mapping(row) else {}
+    found = {}
+    rows = _object(table, fields, "per_layer_config")
+    for key, row in rows.items():
+        path = fields.at("per_layer_config", str(key)[:_LONGEST_KEY])
+        if not (str(key).isascii() and str(key).isdigit() and len(str(key)) <= _LONGEST_KEY):
+            raise WrongType("{field} is no layer's number", field=path)
+        values = _object(row, fields, "per_layer_config", str(key))
+        own = Fields(raw=values, model_type=fields.model_type, path=path)
+        found[int(key)] = tuple(
+            (name, own.integer_or_none(name, low=0, high=MAX_TOKENS))
+            for name in OWN
+            if name in values
+        )
+    return found
 
 
-def layer_integer(fields: Fields, name: str, index: int) -> int | None:
-    """Return an integer of one layer: its own override, else the model's; None for none."""
-    row = per_layer(fields, index)
-    if name in row:
-        own = Fields(raw=row, model_type=fields.model_type,
-                     path=fields.at("per_layer_config", index))  # fmt: skip
-        return own.integer_or_none(name, low=0, high=MAX_TOKENS)
-    if name == "sliding_window" and fields.model_type in _WINDOW_ASKED_FOR:
-        return asked_window(fields)
-    return fields.integer_or_none(name, low=0, high=MAX_TOKENS)
+def _object(value: object, fields: Fields, name: str, *rest: str) -> Mapping[str, object]:
+    if not is_mapping(value):
+        raise WrongType(
+            "{field} must be an object, got {value}",
+            field=fields.at(name, *rest),
+            value=shown(value),
+        )
+    return value
+
+
+def window_of(fields: Fields) -> int | None:
+    """Return the window of all layers as the class sets it, None for none."""
+    special = WINDOWS.get(fields.model_type)
+    if special is not None:
+        return special(fields)
+    return fields.integer_or_none("sliding_window", low=0, high=MAX_TOKENS)
 
 
 # Windows that a class computes

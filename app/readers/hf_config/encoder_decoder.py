@@ -194,11 +194,17 @@ _BART_DECODERS = frozenset({"bart", "mbart", "trocr", "pegasus", "blenderbot", "
 
 
 def _decoder_alone(fields: Fields) -> list[Layer]:
-    """MusicGen's decoder by itself: it attends to text only where the caller gives a length."""
-    shape = multi_head(fields)
+    """A decoder by itself attends to an encoder only where the caller gives a length."""
+    if fields.model_type == "trocr":
+        shape, count = _bart_heads(fields), fields.layers("decoder_layers")
+    else:
+        shape, count = multi_head(fields), fields.layers()
     if fields.encoder_tokens is None:
-        return [Layer(states=(shape.full(),))] * fields.layers()
-    return [crossed(shape, shape.full(), fields.encoder_tokens)] * fields.layers()
+        fields.assume(
+            "decoder_alone", "no encoder's length is given: the decoder is taken to run alone"
+        )
+        return [Layer(states=(shape.full(),))] * count
+    return [crossed(shape, shape.full(), fields.encoder_tokens)] * count
 
 
 def _encoder_decoder(fields: Fields) -> list[Layer]:
@@ -373,6 +379,13 @@ FAMILIES: tuple[Family, ...] = (
         nested=True,
         reads=_READS,
         source="https://arxiv.org/abs/1907.12461, Transformers 5.24 models/encoder_decoder",
+    ),
+    Family(
+        name="trocr",
+        model_types=("trocr",),
+        layers=_decoder_alone,
+        reads=_READS,
+        source="https://arxiv.org/abs/2109.10282, Transformers 5.24 models/trocr",
     ),
     Family(
         name="musicgen_decoder",

@@ -30,6 +30,7 @@ from app.readers.hf_config.hybrid_patterns import (
     WORDS,
     Pattern,
     after_three,
+    all_recurrent,
     assumed,
     at_offset,
     counted_from_one,
@@ -295,6 +296,10 @@ _GLM5_READS = _KIMI_READS | {
     "index_head_dim", "index_kpool", "index_kpool_always_select_tail", "index_topk",
 }  # fmt: skip
 
+_LIGHTNING_READS = frozenset({
+    "attn_type_list", "layer_types", "block_size", "sliding_window", "linear_attn_alpha_factor",
+    "linear_attn_beta_factor", "full_attn_alpha_factor", "full_attn_beta_factor",
+})  # fmt: skip
 _QWEN4_READS = _LINEAR_READS | {
     "indexer_n_heads", "indexer_kv_heads", "indexer_compress_ratio", "indexer_budget",
     "number_of_conv_states",
@@ -323,7 +328,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         name="granite_hybrid",
         model_types=("granitemoehybrid",),
-        layers=hybrid(everywhere(LINEAR)),
+        layers=hybrid(all_recurrent),
         reads=_MAMBA_READS,
         source="Transformers 5.24 models/granitemoehybrid/configuration_granitemoehybrid.py",
     ),
@@ -409,7 +414,7 @@ FAMILIES: tuple[Family, ...] = (
         name="lightning",
         model_types=("minimax", "minimax_text_01", "minimax_m1"),
         layers=_lightning_layers,
-        reads=frozenset({"attn_type_list", "layer_types", "block_size", "sliding_window"}),
+        reads=_LIGHTNING_READS,
         source="https://arxiv.org/abs/2501.08313, Transformers 5.24 models/minimax",
     ),
     Family(

@@ -104,6 +104,11 @@ def everywhere(kind: str) -> Pattern:
     return lambda _, layers: [kind] * layers
 
 
+def all_recurrent(fields: Fields, layers: int) -> list[str]:
+    """Return the rule of Granite 4 hybrid: no layer attends unless the file names it."""
+    return assumed(fields, [LINEAR] * layers)
+
+
 def after_three(fields: Fields, layers: int) -> list[str]:
     """Layers 0 and 1 are plain and layer 2 hybrid; the period counts from layer 3."""
     first = [LINEAR, LINEAR, BOTH][:layers]

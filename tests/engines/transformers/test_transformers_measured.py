@@ -88,7 +88,7 @@ def test_there_are_cases() -> None:
 
 @pytest.mark.parametrize("case", CACHES["cases"], ids=lambda case: case["id"])
 def test_each_tensor_of_a_small_model(case: dict[str, Any]) -> None:
-    """Names, shapes, dtypes and bytes are those of a real forward pass, and what stays allocated."""
+    """Names, shapes, dtypes, bytes and allocations are those of a real forward pass."""
     if case["id"] in UNREPRODUCED:
         pytest.skip(UNREPRODUCED[case["id"]])
     answer = plan(CACHES["configs"][case["config"]], settings_of(case))
