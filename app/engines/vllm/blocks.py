@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import lcm
 
-from app.domain.errors import Unsupported
+from app.domain.errors import OutOfRange, Unsupported
 from app.domain.notes import Note
 from app.domain.state import FullAttention, LatentAttention, Recurrent, SlidingWindow, State
 from app.engines.vllm import deepseek_v4
@@ -49,7 +49,6 @@ class BlockChoice:
     format_name: str
     skips_boundaries: bool = False
     extra_retained_tokens: int = 0
-    grown_from: int | None = None
     assumptions: tuple[Note, ...] = ()
 
 
@@ -66,22 +65,28 @@ def choose_blocks(
 
     Raises:
         Unsupported: where no backend of that device takes such layers in such a format.
+        OutOfRange: for a block set by hand that no kernel of theirs takes.
 
     """
     states = [state for layer in view.state.layers for state in layer.states]
     backend = _backend(view, settings, states, format_name, compressed=compressed)
     block_size = settings.block_size or backend.preferred
-    mode = _mamba_mode(settings, states)
     has_attention = any(not isinstance(state, Recurrent) for state in states)
+    if has_attention and (block_size % backend.step or (compressed and block_size != backend.step)):
+        raise OutOfRange(
+            "{field} must be {step}{more}, as the kernels of these layers ask, got {value}",
+            field="block_size",
+            step=backend.step,
+            more="" if compressed else " or a multiple of it",
+            value=block_size,
+        )
+    mode = _mamba_mode(settings, states)
     recurrent = [state for state in states if isinstance(state, Recurrent)]
     skips = backend.format_name.startswith("turboquant_") and not recurrent
     page: int | None = None
-    grown_from = None
     if recurrent and has_attention and view.is_causal:
-        before = block_size
         sizes = _States(view=view, settings=settings, states=states, dtype=dtype, mode=mode)
         block_size, page = _grown(sizes, backend, block_size)
-        grown_from = before if block_size != before else None
     elif skips:
         block_size = _covering_plain(view, settings, states, dtype, block_size, backend)
     return BlockChoice(
@@ -93,18 +98,22 @@ def choose_blocks(
         format_name=backend.format_name,
         skips_boundaries=skips,
         extra_retained_tokens=_extra_retained(view, settings),
-        grown_from=grown_from,
         assumptions=_assumptions(settings, recurrent, states),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Backend:
-    """What a model's attention backends ask for: a preferred block and the kernel's smallest."""
+    """What a model's attention backends ask for: a preferred block and the kernel's smallest.
+
+    A block set by hand must be a multiple of `step`, which is 1 where no layer attends; other
+    backends of the same device take over where the preferred one has no such block.
+    """
 
     preferred: int
     smallest: int
     format_name: str
+    step: int = DEFAULT_BLOCK_SIZE
 
 
 def _backend(
@@ -117,14 +126,14 @@ def _backend(
 ) -> _Backend:
     if compressed:
         size = deepseek_v4.BLOCK_SIZE
-        return _Backend(preferred=size, smallest=64, format_name="fp8_ds_mla")
+        return _Backend(preferred=size, smallest=64, format_name="fp8_ds_mla", step=size)
     latents = [state for state in states if isinstance(state, LatentAttention)]
     if latents and view.model_type not in PLAIN_LATENT:
         if any(latent.index_dim for latent in latents):
             return _sparse_latent(view, settings, format_name)
         return _dense_latent(settings, format_name)
     if any(isinstance(state, FullAttention) and state.index_dim for state in states):
-        return _Backend(preferred=128, smallest=128, format_name=format_name)
+        return _Backend(preferred=128, smallest=128, format_name=format_name, step=128)
     wide = max((state.k_dim for state in states if isinstance(state, FullAttention)), default=0)
     is_fp8 = format_name in ("fp8", "fp8_e4m3")
     has_kernel = settings.device_major == HOPPER and settings.release.since(0, 33)
@@ -173,7 +182,7 @@ def _sparse_latent(view: ModelView, settings: VllmSettings, format_name: str) ->
         format_name = "fp8_ds_mla"
     if major == BLACKWELL_RTX and format_name in ("auto", "fp8", "fp8_e4m3"):
         format_name = "fp8_ds_mla"
-    return _Backend(preferred=64, smallest=64, format_name=format_name)
+    return _Backend(preferred=64, smallest=64, format_name=format_name, step=64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

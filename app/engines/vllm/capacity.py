@@ -12,6 +12,7 @@ from fractions import Fraction
 from functools import partial
 from math import lcm
 
+from app.domain.errors import Conflict
 from app.engines.vllm.grouping import form_groups
 from app.engines.vllm.specs import (
     AttentionSpec,
@@ -89,6 +90,7 @@ def fill_pool(
 
     Raises:
         Unsupported: where that release cannot group these layers.
+        Conflict: where one worker keeps nothing and another does.
 
     """
     release = settings.release
@@ -104,6 +106,12 @@ def fill_pool(
     parts = [tuple(group.on_worker(layers) for group in grouping.groups) for layers in workers]
     outermost = settings.block_outermost
     per_block = [bytes_per_block(groups, block_outermost=outermost) for groups in parts]
+    if any(per_block) and not all(per_block):
+        raise Conflict(
+            "{field}: stage {stage} keeps no cache while others do, and vLLM cannot size its pool",
+            field="pipeline_parallel_size",
+            stage=per_block.index(0),
+        )
     memory = _memory_to_plan(available_bytes, per_block, settings)
     checked = [
         _check_of(layers, part, unit, size, grouping.groups, smallest=min(memory), release=release)
