@@ -46,14 +46,14 @@ class Scheduled:
 class _Request:
     """A request's tokens, the hashes of its full blocks, and how far it has been computed."""
 
-    def __init__(self, prompt: VllmPrompt, hash_size: int) -> None:
+    def __init__(self, prompt: VllmPrompt, hash_size: int, hashes: tuple[str, ...] = ()) -> None:
         self.prompt = prompt
         self.hash_size = hash_size
         self.tokens = list(prompt.tokens)
         self.prompt_tokens = len(self.tokens)
         self.computed = 0
         self.running = False
-        self.hashes: tuple[str, ...] = ()
+        self.hashes = hashes
         self.rehash()
 
     def rehash(self) -> None:
@@ -106,19 +106,23 @@ class CacheManager:
             Unsupported: for a prompt that is given as vectors.
 
         """
-        if request in self._requests:
-            raise Conflict("{field} {name} is already there", field="request", name=shown(request))
         if prompt.embeddings is not None:
             raise Unsupported(
                 "{field} are not modelled in block tables; give token ids", field="embeddings"
             )
-        self._requests[request] = _Request(prompt, self.settings.hash_block_size)
+        self._enter(request, _Request(prompt, self.settings.hash_block_size))
+
+    def _enter(self, request: str, held: _Request) -> None:
+        if request in self._requests:
+            raise Conflict("{field} {name} is already there", field="request", name=shown(request))
+        self._requests[request] = held
 
     def append(self, request: str, tokens: Sequence[int]) -> None:
         """Add tokens to a request's end; they take no blocks before they are scheduled."""
         held = self._request(request)
-        held.tokens.extend(checked_tokens(tokens))
-        checked_int(len(held.tokens), "tokens", low=0, high=MAX_PROMPT_TOKENS)
+        more = checked_tokens(tokens)
+        checked_int(len(held.tokens) + len(more), "tokens", low=0, high=MAX_PROMPT_TOKENS)
+        held.tokens.extend(more)
         held.rehash()
 
     def fork(self, request: str, child: str) -> None:
@@ -129,7 +133,9 @@ class CacheManager:
 
         """
         parent = self._request(request)
-        self.add(child, replace(parent.prompt, tokens=tuple(parent.tokens)))
+        prompt = replace(parent.prompt, tokens=tuple(parent.tokens))
+        # Equal tokens have equal hashes, so that the parent's are taken over.
+        self._enter(child, _Request(prompt, parent.hash_size, parent.hashes))
 
     def withdraw(self, request: str, count: int) -> None:
         """Take back the last tokens of a request that are not computed yet."""
