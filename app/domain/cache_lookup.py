@@ -214,7 +214,8 @@ class _Reconciled:
     def settle(self, max_tokens: int) -> int:
         """Return the length that every kind accepts."""
         # One other kind beside full attention accepts, in one pass, what it will accept again.
-        one_pass = len(self.alike) == 2 and isinstance(self.alike[0].spec, FullGroup)
+        first, *others = self.alike
+        one_pass = isinstance(first.spec, FullGroup) and not others[1:]
         length = max_tokens
         while True:
             current = length

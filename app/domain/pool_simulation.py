@@ -72,6 +72,22 @@ def _chosen(value: str | None, default: str, known: tuple[str, ...], field: str)
     return value
 
 
+def _assumptions(policy: str, version: str, *, caching: bool) -> tuple[Note, ...]:
+    notes = list(_ENGINE_NOTES if policy == "engine" else _TEXTBOOK_NOTES)
+    if policy == "engine" and version != NEWEST_VERSION:
+        notes.append(
+            Note(
+                "pool_older_queue",
+                "Of vLLM {version} only the order of the free queue is followed; lookups, "
+                "admission and windows go as in {newest}.",
+                {"version": version, "newest": NEWEST_VERSION},
+            )
+        )
+    if not caching:
+        notes.append(_CACHING_OFF)
+    return tuple(notes)
+
+
 def _totals(steps: Sequence[PoolStep]) -> PoolTotals:
     return PoolTotals(
         hit_tokens=sum(step.hit_tokens for step in steps if step.op != "lookup"),
@@ -97,6 +113,7 @@ def simulator_of(
     """Return a simulator before its first event; raises as `simulate` does for bad settings."""
     checked_int(num_blocks, "num_blocks", low=2, high=MAX_SIMULATED_BLOCKS)
     checked_int(block_size, "block_size", low=1, high=MAX_BLOCK_TOKENS)
+    rules = rules_of(version)
     preempts = when_full == "preempt"
     if policy == "textbook":
         if window is not None:
@@ -111,9 +128,7 @@ def simulator_of(
         if window is None
         else WindowGroup(block_size=block_size, window=window)
     )
-    settings = CacheSettings(
-        num_blocks=num_blocks, groups=(group,), caching=caching, rules=rules_of(version)
-    )
+    settings = CacheSettings(num_blocks=num_blocks, groups=(group,), caching=caching, rules=rules)
     return EngineSimulator(settings, preempts=preempts)
 
 
@@ -159,7 +174,6 @@ def simulate(
             steps.append(simulator.apply(index, event))
         except DomainError as error:
             raise error.under("events", index) if error.field[0] != "events" else error from None
-    notes = _ENGINE_NOTES if way == "engine" else _TEXTBOOK_NOTES
     return PoolSimulation(
         num_blocks=num_blocks,
         usable_blocks=simulator.usable_blocks,
@@ -169,6 +183,6 @@ def simulate(
         version=version,
         steps=tuple(steps),
         totals=_totals(steps),
-        assumptions=notes if caching else (*notes, _CACHING_OFF),
+        assumptions=_assumptions(way, version, caching=caching),
         not_counted=_NOT_COUNTED,
     )

@@ -75,7 +75,8 @@ def _swapped(value: int, width_bytes: int) -> int:
     return int.from_bytes(value.to_bytes(width_bytes, "little"), "big")
 
 
-def _empty() -> tuple[int, int]:
+def _empty(data: bytes) -> tuple[int, int]:
+    del data
     low = _read64(_SECRET, 64) ^ _read64(_SECRET, 72)
     high = _read64(_SECRET, 80) ^ _read64(_SECRET, 88)
     return _avalanche_of_xxh64(low), _avalanche_of_xxh64(high)
@@ -213,21 +214,19 @@ def _long(data: bytes) -> tuple[int, int]:
     return low, high
 
 
+# The longest input that each way takes; longer ones go by stripes.
+_WAYS = (
+    (0, _empty),
+    (3, _up_to_3),
+    (8, _up_to_8),
+    (16, _up_to_16),
+    (128, _up_to_128),
+    (240, _up_to_240),
+)
+
+
 def xxh3_128_digest(data: bytes) -> bytes:
     """Return XXH3-128 of `data` in canonical order: 16 bytes, the high half first."""
-    size = len(data)
-    if size > 240:
-        low, high = _long(data)
-    elif size > 128:
-        low, high = _up_to_240(data)
-    elif size > 16:
-        low, high = _up_to_128(data)
-    elif size > 8:
-        low, high = _up_to_16(data)
-    elif size > 3:
-        low, high = _up_to_8(data)
-    elif size:
-        low, high = _up_to_3(data)
-    else:
-        low, high = _empty()
+    way = next((way for longest, way in _WAYS if len(data) <= longest), _long)
+    low, high = way(data)
     return high.to_bytes(8, "big") + low.to_bytes(8, "big")

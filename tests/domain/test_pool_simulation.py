@@ -208,6 +208,7 @@ def test_an_older_release_frees_to_the_tail() -> None:
     assert newest.steps[1].free_queue == (1, 2, 3)
     assert codes(newest.steps[1]) == ["pool_freed_first"]
     assert older.steps[1].free_queue == (2, 3, 1)
+    assert "pool_older_queue" in [note.code for note in older.assumptions]
     assert codes(older.steps[1]) == ["pool_freed"]
 
 
