@@ -39,16 +39,35 @@ FP8_ON_BLACKWELL = frozenset({"glm_moe_dsa"})
 # Types whose attention layers are all built before their recurrent ones.
 ATTENTION_FIRST = frozenset({"zamba2"})
 
-# No vLLM release from 0.10 on has these models.
+# Models that vLLM does not serve, and why.
 NOT_IN_VLLM: Mapping[str, str] = {
-    "t5": "encoder–decoder text models were dropped with the first engine",
-    "mt5": "encoder–decoder text models were dropped with the first engine",
-    "umt5": "encoder–decoder text models were dropped with the first engine",
-    "mllama_text_model": "its cross-attention layers were dropped with the first engine",
+    "t5": "it was never supported",
+    "mt5": "it was never supported",
+    "umt5": "it was never supported",
+    "mllama_text_model": "0.10.2 was the last release with its cross-attention layers",
     "zamba": "it was never supported",
     "rwkv": "it was never supported",
     "recurrent_gemma": "it was never supported",
 }
+
+# The last release with an implementation of its own of that architecture (vLLM 0.33.0
+# model_executor/models/registry.py).
+LAST_RELEASE: Mapping[str, tuple[int, ...]] = {
+    "AquilaForCausalLM": (0, 24, 0), "AquilaModel": (0, 24, 0), "ArcticForCausalLM": (0, 28, 0),
+    "BaiChuanForCausalLM": (0, 23, 0), "BaichuanForCausalLM": (0, 23, 0),
+    "BambaForCausalLM": (0, 23, 0), "ChameleonForConditionalGeneration": (0, 28, 0),
+    "Dots1ForCausalLM": (0, 23, 0), "FuyuForCausalLM": (0, 25, 0),
+    "Grok1ForCausalLM": (0, 24, 0), "Grok1ModelForCausalLM": (0, 24, 0),
+    "InternLMForCausalLM": (0, 23, 0), "JAISLMHeadModel": (0, 22, 0),
+    "MPTForCausalLM": (0, 28, 0), "MiniMaxForCausalLM": (0, 23, 0),
+    "MiniMaxM1ForCausalLM": (0, 23, 0), "MiniMaxText01ForCausalLM": (0, 23, 0),
+    "MotifForCausalLM": (0, 10, 2), "MptForCausalLM": (0, 28, 0), "OuroForCausalLM": (0, 26, 0),
+    "PersimmonForCausalLM": (0, 25, 0), "Phi3SmallForCausalLM": (0, 9, 2),
+    "Phi4FlashForCausalLM": (0, 10, 2), "Plamo2ForCausalLM": (0, 26, 0),
+    "QWenLMHeadModel": (0, 23, 0), "RWForCausalLM": (0, 28, 0),
+    "StableLMEpochForCausalLM": (0, 28, 0), "TeleChatForCausalLM": (0, 25, 0),
+    "XverseForCausalLM": (0, 23, 0),
+}  # fmt: skip
 
 # Models whose caches vLLM lays out in a way that no rule here describes.
 LAYOUT_UNKNOWN = frozenset({

@@ -23,6 +23,7 @@ from app.engines.vllm.blocks import BlockChoice, choose_blocks
 from app.engines.vllm.deepseek_v4 import is_compressed, layers_of_compressed
 from app.engines.vllm.families import (
     ATTENTION_FIRST,
+    LAST_RELEASE,
     LAYOUT_UNKNOWN,
     MTP_FIELDS,
     NOT_IN_VLLM,
@@ -67,10 +68,9 @@ def specs_of_model(view: ModelView, settings: VllmSettings, max_model_len: int) 
         Conflict: for ranks that its heads, states or layers do not divide over.
 
     """
-    _refuse_unknown(view, settings)
+    notes = _notes_of_support(view, settings)
     if view.query_heads is not None:
         check_query_heads(view.query_heads, settings.tensor_parallel)
-    notes: list[Note] = []
     dtype = view.dtype(settings)
     name = settings.kv_cache_dtype
     if name == "auto" and view.config:
@@ -111,7 +111,12 @@ def _in_vllm_order(view: ModelView, layers: Layers) -> Layers:
     return dict(sorted(layers.items(), key=lambda item: isinstance(item[1], MambaSpec)))
 
 
-def _refuse_unknown(view: ModelView, settings: VllmSettings) -> None:
+def _notes_of_support(view: ModelView, settings: VllmSettings) -> list[Note]:
+    """Refuse a model that vLLM lacks or that no rule describes; note one that it has given up.
+
+    Transformers' implementation stands in for many that it has given up, though not for recurrent
+    layers.
+    """
     model_type = view.model_type
     if model_type in NOT_IN_VLLM:
         raise Unsupported(
@@ -130,6 +135,22 @@ def _refuse_unknown(view: ModelView, settings: VllmSettings) -> None:
             field="model",
             type=model_type,
         )
+    last = LAST_RELEASE.get(view.architecture)
+    if last is None or settings.release.numbers[:3] <= last:
+        return []
+    facts: dict[str, object] = {"architecture": view.architecture, "last": ".".join(map(str, last))}
+    if has_states:
+        raise Unsupported(
+            "{field}: {last} was the last vLLM release with {architecture}", field="model", **facts
+        )
+    return [
+        Note(
+            "architecture",
+            "{last} was the last vLLM release with a {architecture} of its own; a later one serves"
+            " it through Transformers or not at all",
+            facts,
+        )
+    ]
 
 
 def _windows_are_full(view: ModelView) -> bool:

@@ -36,6 +36,13 @@ class ModelView:
         return value if isinstance(value, str) else ""
 
     @property
+    def architecture(self) -> str:
+        """The first architecture that the config names, or nothing."""
+        names = self.config.get("architectures")
+        first = names[0] if isinstance(names, list | tuple) and names else None
+        return first if isinstance(first, str) else ""
+
+    @property
     def query_heads(self) -> int | None:
         """Query heads of the language model, where the config names them."""
         return self.integer(*_QUERY_HEADS)

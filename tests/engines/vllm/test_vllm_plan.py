@@ -425,6 +425,20 @@ def test_a_layout_that_no_rule_describes_is_refused(
         plan(config, state, {}, GIB)
 
 
+def test_an_architecture_that_was_given_up_is_noted() -> None:
+    """Through Transformers it may still be served; recurrent layers may not."""
+    config = {"model_type": "baichuan", "architectures": ["BaichuanForCausalLM"]}
+    for version, noted in (("0.23.0", False), ("0.24.0", True), ("0.33.0", True)):
+        codes = {note.code for note in plan(config, UNIFORM, {"version": version}, GIB).assumptions}
+        assert ("architecture" in codes) is noted
+    state = Recurrent(tensors=(StateTensor(name="linear", shape=(8, 8), dtype=DTYPES["fp32"]),))
+    model = ModelState.of_layers([Layer(states=(state,))])
+    config = {"model_type": "minimax", "architectures": ["MiniMaxForCausalLM"]}
+    assert plan(config, model, {"version": "0.23.0"}, GIB).num_gpu_blocks
+    with pytest.raises(Unsupported, match="was the last vLLM release with MiniMax"):
+        plan(config, model, {}, GIB)
+
+
 def test_a_windowed_latent_is_a_window_of_latents() -> None:
     """Its pages hold no values of their own."""
     latent = LatentAttention(latent_dim=512, rope_dim=64, window=128)
