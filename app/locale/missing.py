@@ -22,7 +22,9 @@ _ERRORS = frozenset(
     for name, item in vars(errors).items()
     if isinstance(item, type) and issubclass(item, errors.DomainError)
 )
-_FIRST_ARGUMENT = _ERRORS | {"mark", "say", "LengthsMistake", "TraceMistake"}
+_FIRST_ARGUMENT = _ERRORS | {
+    "mark", "say", "mistake", "_mistake", "LengthsMistake", "TraceMistake",
+}  # fmt: skip
 _KEYWORDS = frozenset({"symbols", "source"})
 _TEMPLATE_METHODS = [("**.html", "jinja2.ext:babel_extract")]
 

@@ -20,7 +20,7 @@ from app.readers.column_names import (
     TOKEN_NAMES,
     pick_name,
 )
-from app.readers.trace_errors import BadTrace
+from app.readers.trace_errors import TraceMistake
 from app.readers.trace_formats import RecordForm, TraceOptions
 from app.readers.traces import ArrivalOrder, Progress, no_progress
 
@@ -74,7 +74,7 @@ class ParquetReader:
         Raises:
             Malformed: for what is no Parquet file, or a damaged one.
             OutOfRange: for a row group too large to be unpacked.
-            BadTrace: for a row that cannot be read, or a time before the one before it.
+            TraceMistake: for a row that cannot be read, or a time before the one before it.
 
         """
         file = self._opened()
@@ -102,7 +102,7 @@ class ParquetReader:
                 yield request
             self._progress(size_bytes * self.requests // file.metadata.num_rows, self.requests)
         if form is None:
-            raise BadTrace("line {line}: the log ends without a request", line=1)
+            raise TraceMistake("line {line}: the log ends without a request", line=1)
 
     def _opened(self) -> Any:
         try:
@@ -144,7 +144,7 @@ class ParquetReader:
                     return
                 rows = [self._plain(batch.column(name)) for name in columns]
             except (self._arrow.ArrowException, OSError):
-                raise BadTrace(
+                raise TraceMistake(
                     "line {line} and those after it cannot be unpacked", line=self.requests + 1
                 ) from None
             yield [dict(zip(columns, row, strict=True)) for row in zip(*rows, strict=True)]

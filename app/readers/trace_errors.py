@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.domain.errors import Malformed
 
 
-class BadTrace(Malformed):
+class TraceMistake(Malformed):
     """A log that cannot be read; `line` counts from 1. A row of a Parquet file counts as a line."""
 
     def __init__(self, template: str, *, line: int, **params: object) -> None:

@@ -36,7 +36,7 @@ from app.readers.column_names import (
     TOKEN_NAMES,
     pick_name,
 )
-from app.readers.trace_errors import BadTrace
+from app.readers.trace_errors import TraceMistake
 from app.readers.trace_times import UNITS_NS, is_date, time_ns
 
 _LONGEST_ID = 128
@@ -113,7 +113,7 @@ class RecordForm:
             (self._output, "output_length"),
         ):
             if found is None:
-                raise BadTrace(
+                raise TraceMistake(
                     "line {line}: no {wanted} among the fields {value}",
                     line=line,
                     wanted=wanted,
@@ -124,7 +124,7 @@ class RecordForm:
         """Return the request of a record.
 
         Raises:
-            BadTrace: for a field that is missing, of another type or out of bounds.
+            TraceMistake: for a field that is missing, of another type or out of bounds.
 
         """
         blocks: tuple[int | str, ...] | tuple[bytes, ...] | None = None
@@ -136,7 +136,7 @@ class RecordForm:
             input_tokens = self._tokens_of(line, record, self._input)
         output_tokens = self._tokens_of(line, record, self._output)
         if input_tokens + output_tokens > MAX_TOKENS:
-            raise BadTrace(
+            raise TraceMistake(
                 "line {line}: input and output together are more than {high} tokens",
                 line=line,
                 high=MAX_TOKENS,
@@ -154,7 +154,7 @@ class RecordForm:
         try:
             return record[name]
         except KeyError:
-            raise BadTrace("line {line}: {name} is missing", line=line, name=name) from None
+            raise TraceMistake("line {line}: {name} is missing", line=line, name=name) from None
 
     def _arrival_ns(self, line: int, record: Mapping[str, object]) -> int | None:
         if self._time is None:
@@ -162,7 +162,7 @@ class RecordForm:
         value = self._field(line, record, self._time)
         arrival_ns = time_ns(value, self._unit)
         if arrival_ns is None:
-            raise BadTrace(
+            raise TraceMistake(
                 "line {line}: {name} must be a date or a number of {unit} from 0 on, got {value}",
                 line=line,
                 name=self._time,
@@ -176,7 +176,7 @@ class RecordForm:
             return 0
         value = self._field(line, record, name)
         if type(value) is not int or not 0 <= value <= MAX_TOKENS:
-            raise BadTrace(
+            raise TraceMistake(
                 "line {line}: {name} must be an integer from 0 to {high}, got {value}",
                 line=line,
                 name=name,
@@ -194,7 +194,7 @@ class RecordForm:
             or set(map(type, values)) - {int}
             or (values and (min(values) < 0 or max(values) > high))
         ):
-            raise BadTrace(
+            raise TraceMistake(
                 "line {line}: {name} must be a list of integers from 0 to {high}",
                 line=line,
                 name=name,
@@ -208,7 +208,7 @@ class RecordForm:
         values = self._field(line, record, name)
         if isinstance(values, list) and values and set(map(type, values)) == {str}:
             if max(map(len, values)) > _LONGEST_ID:
-                raise BadTrace(
+                raise TraceMistake(
                     "line {line}: an id in {name} has more than {high} characters",
                     line=line,
                     name=name,
@@ -245,7 +245,7 @@ class CsvForm:
         self.notes: list[Note] = []
         self.block_tokens: int | None = None
         if len(set(self._names)) < len(self._names):
-            raise BadTrace("line {line}: the heading names a column twice", line=line)
+            raise TraceMistake("line {line}: the heading names a column twice", line=line)
         # Checked at the heading, where a missing column belongs; the unit needs the first row.
         RecordForm(line, dict.fromkeys(self._names, ""), options, "s")
 
@@ -253,7 +253,7 @@ class CsvForm:
         """Return the request of a row."""
         cells = self._cells(line, text)
         if len(cells) != len(self._names):
-            raise BadTrace(
+            raise TraceMistake(
                 "line {line}: {value} cells under a heading of {wanted}",
                 line=line,
                 value=len(cells),
@@ -273,7 +273,7 @@ class CsvForm:
         try:
             return next(csv.reader([text], delimiter=self._delimiter, strict=True))
         except csv.Error:
-            raise BadTrace("line {line} is not CSV", line=line) from None
+            raise TraceMistake("line {line} is not CSV", line=line) from None
 
 
 def form_of(line: int, text: str, options: TraceOptions) -> tuple[TraceForm, bool]:
@@ -307,17 +307,17 @@ def _record(line: int, text: str) -> dict[str, object]:
     """Return a line's object; a bare list is one of token ids.
 
     Raises:
-        BadTrace: for what is not JSON (NaN and Infinity are not), or no object.
+        TraceMistake: for what is not JSON (NaN and Infinity are not), or no object.
 
     """
     try:
         value = _DECODER.decode(text)
     except (ValueError, ArithmeticError, RecursionError):
-        raise BadTrace("line {line} is not JSON", line=line) from None
+        raise TraceMistake("line {line} is not JSON", line=line) from None
     if isinstance(value, list):
         value = {"tokens": value}
     if not isinstance(value, dict):
-        raise BadTrace("line {line} must be a JSON object", line=line)
+        raise TraceMistake("line {line} must be a JSON object", line=line)
     return value
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from app.readers.trace_errors import BadTrace
+from app.readers.trace_errors import TraceMistake
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
 _PIECE_BYTES = 1024 * 1024
@@ -35,8 +35,8 @@ def numbered_lines(
     `read` is told of the number of bytes after each piece whose lines have been yielded.
 
     Raises:
-        BadTrace: for a line of more than MAX_LINE_BYTES (before it is held as a whole), bytes that
-            are not UTF-8 text, or a file that is packed.
+        TraceMistake: for a line of more than MAX_LINE_BYTES (before it is held as a whole), bytes
+            that are not UTF-8 text, or a file that is packed.
 
     """
     number = 1
@@ -54,7 +54,7 @@ def numbered_lines(
         held.append(rest)
         held_bytes += len(rest)
         if held_bytes > MAX_LINE_BYTES:
-            raise BadTrace(
+            raise TraceMistake(
                 "line {line} is longer than {high} bytes", line=number, high=MAX_LINE_BYTES
             )
         read(len(piece))
@@ -64,12 +64,14 @@ def numbered_lines(
 
 def _text(line: bytes, number: int) -> str:
     if len(line) > MAX_LINE_BYTES:
-        raise BadTrace("line {line} is longer than {high} bytes", line=number, high=MAX_LINE_BYTES)
+        raise TraceMistake(
+            "line {line} is longer than {high} bytes", line=number, high=MAX_LINE_BYTES
+        )
     if number == 1:
         line = line.removeprefix(_BOM)
         for magic, packing in _PACKED.items():
             if line.startswith(magic):
-                raise BadTrace(
+                raise TraceMistake(
                     "line {line}: this is {packing} data; unpack it first",
                     line=number,
                     packing=packing,
@@ -79,5 +81,5 @@ def _text(line: bytes, number: int) -> str:
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        raise BadTrace("line {line} is not UTF-8 text but binary data", line=number)
+        raise TraceMistake("line {line} is not UTF-8 text but binary data", line=number)
     return text.strip()

@@ -14,15 +14,15 @@ from typing import IO, Protocol
 
 from app.domain.notes import Note
 from app.domain.traces import TraceMeter, TraceReport, TraceRequest
-from app.readers.trace_errors import BadTrace
+from app.readers.trace_errors import TraceMistake
 from app.readers.trace_formats import TraceForm, TraceOptions, form_of
 from app.readers.trace_lines import MAX_LINE_BYTES, numbered_lines
 
 __all__ = [
     "MAX_LINE_BYTES",
-    "BadTrace",
     "Progress",
     "TraceCancelled",
+    "TraceMistake",
     "TraceOptions",
     "TraceReader",
     "TraceSource",
@@ -58,7 +58,7 @@ class TraceSource(Protocol):
     block_tokens: int | None
 
     def __iter__(self) -> Iterator[TraceRequest]:
-        """Yield the requests; raise BadTrace for a log that cannot be read."""
+        """Yield the requests; raise TraceMistake for a log that cannot be read."""
 
 
 def read_report(
@@ -69,7 +69,7 @@ def read_report(
     `block_tokens` says how many tokens one of the log's blocks has; without it the log must tell.
 
     Raises:
-        BadTrace: from the reader.
+        TraceMistake: from the reader.
         OutOfRange: for a block size out of bounds, or more to hold than the meter was made for.
         TraceCancelled: or whatever else a progress callback raises.
 
@@ -107,7 +107,7 @@ class TraceReader:
         """Yield the requests.
 
         Raises:
-            BadTrace: for a line that cannot be read, a time before the one before it, or a log
+            TraceMistake: for a line that cannot be read, a time before the one before it, or a log
                 without requests.
 
         """
@@ -127,7 +127,7 @@ class TraceReader:
             self.requests += 1
             yield request
         if not self.requests:
-            raise BadTrace("line {line}: the log ends without a request", line=max(1, line))
+            raise TraceMistake("line {line}: the log ends without a request", line=max(1, line))
         self._progress(self.read_bytes, self.requests)
 
     def _read(self, count: int) -> None:
@@ -145,14 +145,14 @@ class ArrivalOrder:
         """Compare a request's arrival with the one before it.
 
         Raises:
-            BadTrace: when it is earlier.
+            TraceMistake: when it is earlier.
 
         """
         arrival_ns = request.arrival_ns
         if arrival_ns is None:
             return
         if self._last_ns is not None and arrival_ns < self._last_ns:
-            raise BadTrace(
+            raise TraceMistake(
                 "line {line}: time goes back by {value} ns; sort the log by its times",
                 line=line,
                 value=self._last_ns - arrival_ns,

@@ -27,8 +27,8 @@ from app.readers.parquet_traces import ParquetReader
 from app.readers.trace_formats import chained_blocks
 from app.readers.trace_times import time_ns
 from app.readers.traces import (
-    BadTrace,
     TraceCancelled,
+    TraceMistake,
     TraceOptions,
     TraceReader,
     chunks_of,
@@ -243,7 +243,7 @@ def with_field(field: str, value: str) -> bytes:
 )
 def test_a_bad_line_is_named(bad: bytes, message: str) -> None:
     """A line that cannot be read ends the stream with its number; blank lines count."""
-    with pytest.raises(BadTrace) as caught:
+    with pytest.raises(TraceMistake) as caught:
         read(GOOD + b"\n" + bad + b"\n" + GOOD)
     assert caught.value.line == caught.value.params["line"] == 3
     assert str(caught.value).startswith("line 3")
@@ -269,7 +269,7 @@ def test_a_bad_line_is_named(bad: bytes, message: str) -> None:
 )
 def test_a_bad_row_is_named(bad: bytes, message: str) -> None:
     """A row of CSV that cannot be read is refused with its line."""
-    with pytest.raises(BadTrace, match=message) as caught:
+    with pytest.raises(TraceMistake, match=message) as caught:
         read(HEADING + bad)
     assert caught.value.line == 3
 
@@ -295,7 +295,7 @@ def test_a_bad_row_is_named(bad: bytes, message: str) -> None:
 )
 def test_what_is_no_log_is_refused_at_its_first_line(content: bytes, message: str) -> None:
     """Something else than a log says what is missing."""
-    with pytest.raises(BadTrace) as caught:
+    with pytest.raises(TraceMistake) as caught:
         read(content)
     assert str(caught.value).startswith(message)
 
@@ -313,7 +313,7 @@ def test_a_line_of_a_gibibyte_is_refused_before_it_is_held() -> None:
     taken: list[int] = []
     tracemalloc.start()
     try:
-        with pytest.raises(BadTrace, match="line 2 is longer than 16777216 bytes"):
+        with pytest.raises(TraceMistake, match="line 2 is longer than 16777216 bytes"):
             list(TraceReader(endless_line(1024, taken)))
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
@@ -326,7 +326,7 @@ def test_a_long_line_that_ends_is_refused_too(monkeypatch: pytest.MonkeyPatch) -
     """The bound holds for a line that ends within the piece it began in."""
     monkeypatch.setattr(trace_lines, "MAX_LINE_BYTES", len(GOOD) - 1)
     assert len(read(GOOD)[0]) == 1
-    with pytest.raises(BadTrace, match="line 2 is longer"):
+    with pytest.raises(TraceMistake, match="line 2 is longer"):
         read(GOOD + b" " + GOOD)
 
 
@@ -401,7 +401,7 @@ def test_the_block_size_of_token_ids_is_known() -> None:
 
 def test_an_error_leaves_no_report() -> None:
     """A bad last line is an error of the whole, not a shorter log."""
-    with pytest.raises(BadTrace, match="line 4"):
+    with pytest.raises(TraceMistake, match="line 4"):
         read_report(TraceReader([MOONCAKE + b"{}\n"]), TraceMeter())
 
 
@@ -460,7 +460,7 @@ def test_mutated_records_are_read_or_refused(records: list[dict[str, object]]) -
     content = GOOD + "\n".join(map(json.dumps, records)).encode()
     try:
         requests, _ = read(content)
-    except BadTrace as error:
+    except TraceMistake as error:
         assert 2 <= error.line <= 1 + len(records)  # noqa: PT017 - both outcomes are right
     else:
         assert len(requests) == 1 + len(records)
@@ -471,7 +471,7 @@ def test_mutated_bytes_are_read_or_refused(content: bytes, before: bytes) -> Non
     """Any bytes at all, alone or after good lines, are requests or a named line."""
     try:
         requests, _ = read(before + content)
-    except BadTrace as error:
+    except TraceMistake as error:
         assert error.line >= 1  # noqa: PT017 - both outcomes are right
     else:
         assert requests
@@ -539,7 +539,7 @@ def test_parquet_of_token_ids() -> None:
 def test_a_bad_row_of_parquet_is_named(columns: dict[str, object], message: str) -> None:
     """A row that cannot be read is refused with its number."""
     good = {"timestamp": [0, 0], "input_length": [1, 1], "output_length": [1, 1]}
-    with pytest.raises(BadTrace) as caught:
+    with pytest.raises(TraceMistake) as caught:
         list(ParquetReader(parquet_of({**good, **columns})))
     assert str(caught.value).startswith(message)
 
@@ -548,10 +548,10 @@ def test_what_is_no_parquet_is_refused() -> None:
     """Other bytes, missing columns and no rows are each refused in words."""
     with pytest.raises(Malformed, match="is not a Parquet file"):
         list(ParquetReader(io.BytesIO(MOONCAKE)))
-    with pytest.raises(BadTrace, match="line 1: no timestamp"):
+    with pytest.raises(TraceMistake, match="line 1: no timestamp"):
         list(ParquetReader(parquet_of({"a": [1]})))
     empty = pa.array([], pa.int64())
-    with pytest.raises(BadTrace, match="line 1: the log ends"):
+    with pytest.raises(TraceMistake, match="line 1: the log ends"):
         list(ParquetReader(parquet_of({"timestamp": empty, "input": empty, "output": empty})))
 
 
