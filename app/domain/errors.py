@@ -44,6 +44,8 @@ class DomainError(ValueError):
     def under(self, *prefix: str | int) -> DomainError:
         """Return the same error with its field seen from an enclosing object."""
         self.field = (*prefix, *self.field)
+        self.params["field"] = ".".join(map(str, self.field))
+        self.args = (self.template.format_map(self.params),)
         return self
 
 
@@ -87,3 +89,9 @@ class Malformed(DomainError):
     """Bytes that are not what they claim to be; the template says where reading stopped."""
 
     code = "malformed"
+
+
+class Unavailable(DomainError):
+    """Something outside this process that did not answer, or not as it should have."""
+
+    code = "unavailable"
