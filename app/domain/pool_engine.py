@@ -52,6 +52,7 @@ class EngineSimulator(Simulator):
         hits = tuple(block for block in self.table(request)[: result.hit_tokens // self.block_size])
         trace.hits = (*trace.hits, *hits)
         trace.hit_tokens += result.hit_tokens
+        trace.admitted_tokens += total
         if result.hit_tokens:
             most, reason = max_hit(total, self.block_size, total // self.block_size)
             trace.notes.append(why.hit(hits, result.hit_tokens, total))

@@ -59,6 +59,7 @@ class PoolStep:
     `accepted` is False where there was no room or nothing to act on. `states` says of each request
     whether it is running, waiting (never admitted) or preempted. `filled` counts the positions in
     each block that is in use. `cached` gives the hash under which a lookup finds a block.
+    `admitted_tokens` counts the positions of the requests admitted, of which `hit_tokens` were found.
     """
 
     index: int
@@ -73,6 +74,7 @@ class PoolStep:
     cached: dict[int, str]
     hits: tuple[int, ...]
     hit_tokens: int
+    admitted_tokens: int
     computed_tokens: int
     allocated: tuple[int, ...]
     evictions: tuple[int, ...]
@@ -86,9 +88,10 @@ class PoolStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolTotals:
-    """What all steps came to."""
+    """What all steps came to; looking up alone counts for nothing."""
 
     hit_tokens: int
+    admitted_tokens: int
     computed_tokens: int
     evictions: int
     copies: int

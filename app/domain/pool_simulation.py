@@ -91,6 +91,7 @@ def _assumptions(policy: str, version: str, *, caching: bool) -> tuple[Note, ...
 def _totals(steps: Sequence[PoolStep]) -> PoolTotals:
     return PoolTotals(
         hit_tokens=sum(step.hit_tokens for step in steps if step.op != "lookup"),
+        admitted_tokens=sum(step.admitted_tokens for step in steps),
         computed_tokens=sum(step.computed_tokens for step in steps),
         evictions=sum(len(step.evictions) for step in steps),
         copies=sum(len(step.copies) for step in steps),

@@ -34,6 +34,7 @@ class Trace:
     accepted: bool = True
     hits: tuple[int, ...] = ()
     hit_tokens: int = 0
+    admitted_tokens: int = 0
     computed_tokens: int = 0
     allocated: list[int] = field(default_factory=list)
     evictions: list[int] = field(default_factory=list)
@@ -269,6 +270,7 @@ class Simulator(ABC):
             cached=cached,
             hits=trace.hits,
             hit_tokens=trace.hit_tokens,
+            admitted_tokens=trace.admitted_tokens,
             computed_tokens=trace.computed_tokens,
             allocated=tuple(trace.allocated),
             evictions=tuple(trace.evictions),

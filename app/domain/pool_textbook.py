@@ -79,6 +79,7 @@ class TextbookSimulator(Simulator):
         covered = len(hits) * self.block_size
         trace.hits = (*trace.hits, *hits)
         trace.hit_tokens += covered
+        trace.admitted_tokens += total
         if hits:
             trace.notes.append(why.hit(hits, covered, total))
         elif self.pool.caching:

@@ -22,6 +22,11 @@ class SharedTables:
     ref_counts: dict[int, int]
     filled: dict[int, int]
 
+    @property
+    def blocks_by_holders(self) -> dict[int, int]:
+        """Return how many blocks have each number of holders, the fewest holders first."""
+        return dict(sorted(Counter(self.ref_counts.values()).items()))
+
 
 class _Listing:
     """Rows under construction: each instance of a node adds the blocks that end in it."""

@@ -72,6 +72,8 @@ def test_a_fully_matched_prompt_differs_by_policy() -> None:
     assert (same.hit_tokens, same.computed_tokens, same.allocated) == (12, 1, ())
     assert "pool_last_recomputed" in codes(same)
     assert (engine.totals.computed_tokens, textbook.totals.computed_tokens) == (17, 14)
+    assert (engine.totals.hit_tokens, engine.totals.admitted_tokens) == (20, 37)
+    assert (textbook.totals.hit_tokens, textbook.totals.admitted_tokens) == (24, 37)
 
 
 def test_a_beam_of_four_copies_or_computes_again() -> None:

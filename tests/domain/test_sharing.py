@@ -65,6 +65,7 @@ def test_two_requests_share_32_tokens() -> None:
     assert answer.tables.rows == ((0, 1, 2), (0, 1, 3))
     assert answer.tables.ref_counts == {0: 2, 1: 2, 2: 1, 3: 1}
     assert answer.tables.filled == {0: 16, 1: 16, 2: 1, 3: 1}
+    assert answer.tables.blocks_by_holders == {1: 2, 2: 2}
     assert (answer.stored_tokens, answer.tail_waste_tokens) == (34, 30)
 
 
