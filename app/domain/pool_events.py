@@ -59,7 +59,7 @@ class PoolStep:
     `accepted` is False where there was no room or nothing to act on. `states` says of each request
     whether it is running, waiting (never admitted) or preempted. `filled` counts the positions in
     each block that is in use. `cached` gives the hash under which a lookup finds a block.
-    `admitted_tokens` counts the positions of the requests admitted, of which `hit_tokens` were found.
+    `admitted_tokens` counts the positions of admitted requests, of which `hit_tokens` were found.
     """
 
     index: int
