@@ -37,7 +37,7 @@ AMPERE, HOPPER, BLACKWELL, BLACKWELL_RTX = 8, 9, 10, 12
 ASSUMED_CAPABILITY = 90
 CAPABILITIES = ("8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
 
-_NAMES = frozenset({
+NAMES = frozenset({
     "async_scheduling", "block_size", "data_parallel_size", "decode_context_parallel_size",
     "device_capability", "disable_hybrid_kv_cache_manager", "dtype", "enable_prefix_caching",
     "gpu_memory_utilization", "kv_cache_dtype", "kv_cache_memory_bytes", "layers_per_stage",
@@ -98,11 +98,11 @@ def read_settings(settings: Mapping[str, object]) -> VllmSettings:
 
     """
     for name in settings:
-        if name not in _NAMES:
+        if name not in NAMES:
             raise Unknown(
                 "{field} is not a setting of this engine; known are {known}",
                 field=shown(name) if not isinstance(name, str) else name[:60],
-                known=", ".join(sorted(_NAMES)),
+                known=", ".join(sorted(NAMES)),
             )
     read = _Reader(settings)
     found = VllmSettings(
