@@ -18,7 +18,7 @@ MAX_BATCH = 2**20
 
 # The formats a model's activations, and so its cache, can have; by this project's names.
 TORCH_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-_KNOWN = (
+KNOWN = (
     "cache", "batch", "prompt_tokens", "decode_steps", "encoder_tokens", "max_cache_len", "dtype",
     "version", "generate", "backend", "nbits", "axis_key", "axis_value", "q_group_size",
     "residual_length",
@@ -88,9 +88,9 @@ def read_settings(given: Mapping[str, object]) -> Settings:
 
     """
     for name in given:
-        if name not in _KNOWN:
+        if name not in KNOWN:
             raise Unknown("{field} is no setting of this engine; known are {known}",
-                          field=str(name)[:60], known=", ".join(_KNOWN))  # fmt: skip
+                          field=str(name)[:60], known=", ".join(KNOWN))  # fmt: skip
     cache = given.get("cache", "dynamic")
     if cache not in CACHES:
         raise Unknown("{field} must be dynamic, static or quantized, got {value}",
