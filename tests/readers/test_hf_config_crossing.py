@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.domain.errors import DomainError, Missing, Unsupported
-from app.domain.state import CrossAttention, FullAttention, SlidingWindow
+from app.domain.state import CrossAttention
 from app.readers.hf_config import read_config
 
 WHISPER = {
@@ -49,9 +49,9 @@ def test_whisper_always_has_its_1500_positions() -> None:
     assert cross(WHISPER, 3) == CrossAttention(kv_heads=20, k_dim=64, v_dim=64, encoder_tokens=1500)
     assert [note.code for note in reading.notes] == ["encoder_fixed"]
     assert read_config(WHISPER).notes == ()
-    assert [type(state) for state in next(iter(reading.state.layers)).states] == [
-        FullAttention,
-        CrossAttention,
+    assert [state.kind for state in next(iter(reading.state.layers)).states] == [
+        "full_attention",
+        "cross_attention",
     ]
 
 
@@ -113,17 +113,17 @@ def test_the_encoders_positions(
 def test_t5gemma_windows_are_the_decoders_own() -> None:
     """Every second layer of T5Gemma is full; all of them attend to the encoder."""
     reading = read_config(T5GEMMA)
-    assert [type(layer.states[0]) for layer in reading.state.layers] == [
-        SlidingWindow,
-        FullAttention,
+    assert [layer.states[0].kind for layer in reading.state.layers] == [
+        "sliding_window",
+        "full_attention",
     ] * 2
 
 
 def test_mllama_crosses_in_layers_of_their_own() -> None:
     """Layer 3 keeps one image of four tiles, 4 · (40² + 1) positions, and none of the text."""
     reading = read_config(MLLAMA)
-    kinds = [type(layer.states[0]) for layer in reading.state.layers]
-    assert kinds == [FullAttention] * 3 + [CrossAttention, FullAttention]
+    kinds = [layer.states[0].kind for layer in reading.state.layers]
+    assert kinds == ["full_attention"] * 3 + ["cross_attention", "full_attention"]
     assert cross(MLLAMA).encoder_tokens == 6404
     assert cross(MLLAMA, 10).encoder_tokens == 10
     assert "one_image" in {note.code for note in reading.assumptions}

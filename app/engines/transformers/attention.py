@@ -112,6 +112,12 @@ def _dbrx(fields: Fields, kind: LayerKind) -> Rows:  # noqa: ARG001 - a RowsOf
     return Rows(kv_heads=kv_heads, k_dim=width, v_dim=width)
 
 
+def _one_head(fields: Fields, kind: LayerKind) -> Rows:  # noqa: ARG001 - a RowsOf
+    """Return the one head that DeepSeek-V4 has, whatever `num_key_value_heads` says."""
+    width = fields.dim("head_dim")
+    return Rows(kv_heads=1, k_dim=width, v_dim=width)
+
+
 def _jetmoe(fields: Fields, kind: LayerKind) -> Rows:  # noqa: ARG001 - a RowsOf
     width = fields.dim("kv_channels", "head_dim")
     return Rows(kv_heads=fields.heads("num_key_value_heads"), k_dim=width, v_dim=width)
@@ -134,9 +140,7 @@ def _gemma4(fields: Fields, kind: LayerKind) -> Rows:
         return base
     width = fields.integer("global_head_dim", high=MAX_DIM, otherwise=512)
     own = fields.integer_or_none("num_global_key_value_heads", high=MAX_HEADS)
-    if fields.model_type == "embedding_gemma2_text":
-        own = own or 1
-    elif own is not None and not fields.flag("attention_k_eq_v"):
+    if own is not None and not fields.flag("attention_k_eq_v"):
         own = None
     return Rows(kv_heads=own or base.kv_heads, k_dim=width, v_dim=width)
 
@@ -157,17 +161,13 @@ def _zamba(fields: Fields, kind: LayerKind) -> Rows:  # noqa: ARG001 - a RowsOf
     return Rows(kv_heads=kv_heads, k_dim=width, v_dim=width)
 
 
-def _t5(fields: Fields, kind: LayerKind) -> Rows:  # noqa: ARG001 - a RowsOf
-    width = fields.dim("d_kv")
-    return Rows(kv_heads=fields.heads("num_heads"), k_dim=width, v_dim=width)
-
-
 _MULTI_HEAD = (
     "bert", "bert-generation", "big_bird", "biogpt", "blip_text_model", "bloom", "camembert",
     "codegen", "ctrl", "data2vec-text", "electra", "ernie", "git", "gpt-sw3", "gpt2", "gpt_neo",
     "gpt_neox", "gpt_neox_japanese", "gptj", "imagegpt", "megatron-bert", "mpt", "opt",
     "persimmon", "rembert", "roberta", "roberta-prelayernorm", "roc_bert", "roformer", "xglm",
-    "xlm", "xlm-roberta", "xlm-roberta-xl", "xmod", "bark_semantic", "semantic",
+    "musicgen_decoder", "musicgen_melody_decoder", "trocr", "xlm", "xlm-roberta",
+    "xlm-roberta-xl", "xmod", "semantic",
     "coarse_acoustics", "kosmos_2_text_model", "kosmos_2_5_text_model", "modernbert-decoder",
 )  # fmt: skip
 
@@ -178,8 +178,8 @@ ROWS: Mapping[str, RowsOf] = {
     "blt_local_encoder": grouped_split,
     "cpmant": _multi_head_of("dim_head"),
     "dbrx": _dbrx,
+    "deepseek_v4": _one_head,
     "diffusion_gemma_text": _gemma4,
-    "embedding_gemma2_text": _gemma4,
     "falcon": _falcon,
     "gemma4_text": _gemma4,
     "gemma4_unified_text": _gemma4,

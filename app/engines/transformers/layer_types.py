@@ -129,7 +129,7 @@ _COMPUTED = frozenset({"bamba", "falcon_h1", "falcon_mamba", "jamba", "mamba", "
 _CUT_TO_LAYERS = frozenset({"deepseek_v4", "step3p5"})
 
 # What a class does to the list once it has one.
-_FORCED_LAST = frozenset({"diffusion_gemma_text", "embedding_gemma2_text", "gemma4_text",
+_FORCED_LAST = frozenset({"diffusion_gemma_text", "gemma4_text",
                           "gemma4_unified_text"})  # fmt: skip
 _INDEXED_FOR_FULL = frozenset({"glm5_next_text", "qwen4_exp_text"})
 

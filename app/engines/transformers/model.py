@@ -3,7 +3,8 @@
 A wrapper nests it (`text_config`, `decoder`, …) or, in older files, spreads it over its own top
 level; its class decides which config class reads the part. The rules are those of Transformers
 5.24 (configuration_utils.py: get_text_config, SubConfigSpec, and each class's own __post_init__);
-class_facts.json holds what its classes assume beyond the reader's table of defaults.
+class_facts.json holds what its classes assume of the fields that decide a cache, their aliases and
+their parts: facts of the config classes, nothing derived.
 """
 
 from __future__ import annotations
@@ -105,13 +106,13 @@ def fields_of(
     raw: Mapping[str, object], model_type: str, *, of: Fields | None = None, at: str = ""
 ) -> Fields:
     """Return the fields of a config with the defaults of its class; a part shares `of`'s notes."""
-    facts, known = class_facts(model_type), class_defaults(model_type)
+    facts = class_facts(model_type)
     fields = Fields(
         raw=raw,
         model_type=model_type,
-        defaults={**known.values, **facts.values},
-        aliases={**known.aliases, **facts.aliases},
-        not_null=known.not_null,
+        defaults=facts.values,
+        aliases=facts.aliases,
+        not_null=class_defaults(model_type).not_null,
     )
     if of is not None:
         fields = replace(fields, path=(*of.path, at), assumptions=of.assumptions, notes=of.notes)
@@ -167,9 +168,7 @@ def _decoder(outer: Fields, depth: int = 0) -> Fields:
 
 def _part(outer: Fields, name: str, facts: PartFacts | None) -> Fields:
     raw = outer.raw.get(name)
-    if raw is None:
-        if facts is None:
-            raise Missing("{field} is missing", field=outer.at(name))
+    if raw is None and facts is not None:
         return _absent(outer, name, facts)
     if not is_mapping(raw):
         raise WrongType(

@@ -54,10 +54,6 @@ class Compressor:
     rate: int
     overlap: bool
 
-    def held(self, run: Run) -> tuple[HeldTensor, ...]:
-        """Return buffers, entries and overlap, in the order in which the layer holds them."""
-        return tuple(tensor for group in self.groups(run) for tensor in group)
-
     def groups(self, run: Run) -> tuple[tuple[HeldTensor, ...], ...]:
         """Return each kind of tensor apart, so that two compressors of a layer can interleave."""
         tokens, batch = run.tokens, run.batch
@@ -114,30 +110,51 @@ class Compressors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceWindow:
-    """The whole prompt for ever, and the last `window` decoded positions (UnlimitedOCR)."""
+    """The whole prompt for ever, and a window of decoded positions (UnlimitedOCR).
+
+    The decoded part is an ordinary sliding layer. A static cache allocates the window beside as
+    much of the prompt as fits.
+    """
 
     kv_heads: int
     width: int
     window: int
 
+    def positions(self, run: Run) -> tuple[int, int, int]:
+        """Return the decoded positions, what they are a view of, and those of the prompt."""
+        if run.static_tokens is not None:
+            window = min(self.window, run.static_tokens)
+            return window, window, min(run.prompt_tokens, run.static_tokens - window)
+        steps = run.decode_steps
+        if self.window == 1:
+            return steps, steps, run.prompt_tokens
+        return min(steps, self.window - 1), min(steps, self.window), run.prompt_tokens
+
     def held(self, run: Run) -> tuple[HeldTensor, ...]:
         """Return the decoded positions' keys and values, then the prompt's."""
-        decoded = min(run.decode_steps, self.window)
-        rows = (
-            ("keys", "key", decoded),
-            ("values", "value", decoded),
-            ("prefill_keys", "key", run.prompt_tokens),
-            ("prefill_values", "value", run.prompt_tokens),
-        )
-        return tuple(
-            held(name, role, (run.batch, self.kv_heads, length, self.width), run.dtype)
-            for name, role, length in rows
-        )
+        decoded, stored, prompt = self.positions(run)
+        found = []
+        for name, role in (("keys", "key"), ("values", "value")):
+            if decoded:
+                shape = (run.batch, self.kv_heads, decoded, self.width)
+                view = (run.batch, self.kv_heads, stored, self.width)
+                found.append(held(name, role, shape, run.dtype, stored=view))
+            else:
+                found.append(held(name, role, (0,), run.dtype))
+        shape = (run.batch, self.kv_heads, prompt, self.width)
+        found += [
+            held(f"prefill_{name}", role, shape, run.dtype)
+            for name, role in (("keys", "key"), ("values", "value"))
+        ]
+        return tuple(found)
 
     def growth_peak_bytes(self, run: Run) -> int:
-        """Return the copies that concatenation makes of the decoded part."""
-        decoded = min(run.decode_steps, self.window) + 1
-        return 2 * run.batch * self.kv_heads * decoded * self.width * ELEMENT_BYTES[run.dtype]
+        """Return the copies that concatenation makes of the decoded part, and for attention."""
+        if run.static_tokens is not None:
+            return 0
+        decoded, _, prompt = self.positions(run)
+        row = 2 * run.batch * self.kv_heads * self.width * ELEMENT_BYTES[run.dtype]
+        return row * (2 * (decoded + 1) + prompt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

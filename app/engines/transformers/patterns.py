@@ -276,7 +276,6 @@ PATTERNS: dict[str, Pattern] = {
     "dory": _last_of_each("", 4),
     "dots1": _from_max_window_layers,
     "dots3_note_text": _dots3,
-    "embedding_gemma2_text": _last_of_each("sliding_window_pattern", 6),
     "exaone4": _exaone,
     "exaone_moe": _exaone,
     "falcon_h1": _all(HYBRID),

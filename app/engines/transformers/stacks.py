@@ -6,6 +6,8 @@ tests/data/transformers_caches.json.gz.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from app.domain.errors import Conflict, OutOfRange, Unsupported, shown
 from app.domain.state import MAX_HEADS, MAX_LAYERS, MAX_TOKENS
 from app.engines.transformers.attention import attention_parts
@@ -13,7 +15,7 @@ from app.engines.transformers.cache import CacheLayer, Part, StateRow, States
 from app.engines.transformers.decoder import NAMES, as_layers, decoder
 from app.engines.transformers.kinds import DUMMY, FULL, LINEAR, LayerKind
 from app.engines.transformers.layer_types import layer_kinds
-from app.engines.transformers.model import Model, fields_of
+from app.engines.transformers.model import Model
 from app.engines.transformers.odd import Counter, HiddenStates, ReformerStates, Stacked
 from app.engines.transformers.states import module_states
 from app.readers.hf_config.fields import Fields, is_mapping
@@ -25,7 +27,7 @@ from app.readers.hf_config.recurrent_shapes import shape_of
 def longcat(model: Model) -> list[CacheLayer]:
     """Two attentions a layer; `num_hidden_layers` counts them, `num_layers` the layers."""
     fields = model.text
-    if fields.has("num_hidden_layers"):
+    if fields.says("num_hidden_layers"):
         layers = fields.integer("num_hidden_layers", high=MAX_LAYERS) // 2
     else:
         layers = fields.integer("num_layers", high=MAX_LAYERS // 2)
@@ -111,7 +113,7 @@ def dory(model: Model) -> list[CacheLayer]:
     if words is not None and "mlp" in words:
         layers, inputs, outputs = layers // 2, inputs // 2, outputs // 2
         middle = None if middle is None else middle // 2
-        fields = fields_of({**fields.raw, "layer_types": words[::2]}, fields.model_type)
+        fields = replace(fields, raw={**fields.raw, "layer_types": words[::2]})
     if middle is None:
         middle = layers - inputs - outputs
     base = decoder(fields, layers)

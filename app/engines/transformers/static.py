@@ -16,12 +16,19 @@ _RAISES = frozenset(
     {"cpmant", "deepseek_v4", "minimax", "prophetnet", "rwkv", "t5gemma2_decoder", "xlnet", "xlstm"}
 )
 _NOT_TRIED = frozenset(
-    {
-        "blt_local_encoder", "blt", "mllama_text_model", "recurrent_gemma", "reformer",
-        "unlimited_ocr_text",
-    }
-)  # fmt: skip
-_STATIC_NAMES = {"MiniMaxM3VLSparseCacheLayer": "MiniMaxM3VLSparseStaticCacheLayer"}
+    {"blt_local_encoder", "blt", "mllama_text_model", "recurrent_gemma", "reformer"}
+)
+_STATIC_NAMES = {
+    f"{name}{kind}": f"{name}{static}"
+    for name, kind, static in (
+        ("MiniMaxM3VL", "SparseCacheLayer", "SparseStaticCacheLayer"),
+        (
+            "UnlimitedOcr",
+            "DynamicReferenceSlidingWindowLayer",
+            "StaticReferenceSlidingWindowLayer",
+        ),
+    )
+}
 
 
 def static_layers(model: Model, layers: list[CacheLayer], run: Run) -> list[CacheLayer]:

@@ -96,6 +96,13 @@ def test_what_is_kept_beyond_the_models_need(config: dict[str, Any], code: str) 
     assert {r.code for layer in answer.overhead.layers for r in layer.reasons} == {code}
 
 
+def test_generate_returns_what_passes_leave() -> None:
+    """generate() changes nothing for most models, nor do states without a column too many."""
+    assert plan(LLAMA, {**RUN, "generate": True}).cache_bytes == 4_194_304
+    zaya = plan({"model_type": "zaya"}, {**RUN, "cache": "static", "max_cache_len": 20})
+    assert {r.code for layer in zaya.overhead.layers for r in layer.reasons} == {"allocated_whole"}
+
+
 def test_a_model_that_the_reader_refuses_still_has_a_cache() -> None:
     """Where the need is not known, the cache is still given, and the reason with it."""
     config = {"model_type": "reformer", "hidden_size": 64, "num_attention_heads": 4,
@@ -187,7 +194,7 @@ def test_a_wrapper_may_spread_its_text_over_the_top_level() -> None:
     other = {"model_type": "unlimited_ocr", "sliding_window": 2,
              "language_config": {"hidden_size": 64, "num_hidden_layers": 3,
                                  "num_attention_heads": 4, "num_key_value_heads": 2}}  # fmt: skip
-    assert plan(other, RUN).layers[0].tensors[0].shape == (2, 2, 2, 16)
+    assert plan(other, RUN).layers[0].tensors[0].shape == (2, 2, 1, 16)
 
 
 def test_ngram_layers_of_qwen4() -> None:
@@ -313,9 +320,14 @@ def test_cost_grows_with_tokens_and_batch(
 
 
 RUBBISH = st.one_of(
-    st.none(), st.booleans(), st.integers(-3, 2**70), st.floats(allow_nan=False),
-    st.text(max_size=5), st.lists(st.integers(-2, 9), max_size=4), st.dictionaries(st.text(max_size=3), st.integers()),
-)  # fmt: skip
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 2**70),
+    st.floats(allow_nan=False),
+    st.text(max_size=5),
+    st.lists(st.integers(-2, 9), max_size=4),
+    st.dictionaries(st.text(max_size=3), st.integers()),
+)
 
 
 @settings(max_examples=300, deadline=None)
