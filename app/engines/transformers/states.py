@@ -10,13 +10,8 @@ from __future__ import annotations
 from app.engines.transformers.cache import StateRow, States
 from app.engines.transformers.kinds import LayerKind
 from app.readers.hf_config.fields import Fields
-from app.readers.hf_config.recurrent_shapes import (
-    RecurrentShape,
-    inkling,
-    kernel,
-    ngram_shape,
-    shape_of,
-)
+from app.readers.hf_config.recurrent_parts import RecurrentShape, kernel
+from app.readers.hf_config.recurrent_shapes import inkling, ngram_shape, shape_of
 
 # Classes that store no more columns than they need.
 _NEEDED_COLUMNS = frozenset({"recurrent_gemma", "zaya"})

@@ -47,9 +47,21 @@ from app.readers.hf_config.hybrid_patterns import (
     stated,
     third_of_four,
 )
-from app.readers.hf_config.latent import LATENT_READS, index_owners, latent
+from app.readers.hf_config.hybrid_reads import (
+    GLM5_READS,
+    GRIFFIN_READS,
+    KIMI_READS,
+    LFM_READS,
+    LIGHTNING_READS,
+    LINEAR_READS,
+    MAMBA_READS,
+    NEMOTRON_READS,
+    QWEN4_READS,
+)
+from app.readers.hf_config.latent import index_owners, latent
 from app.readers.hf_config.recurrent import recurrent_state
-from app.readers.hf_config.recurrent_shapes import MAX_KERNEL, lightning, ngram_shape, shape_of
+from app.readers.hf_config.recurrent_parts import MAX_KERNEL
+from app.readers.hf_config.recurrent_shapes import lightning, ngram_shape, shape_of
 from app.readers.hf_config.windows import sliding
 
 AttentionOf = Callable[[Fields], State]
@@ -253,104 +265,47 @@ def _zaya(fields: Fields) -> list[Layer]:
     return hybrid(everywhere(BOTH))(fields)
 
 
-_LINEAR_READS = frozenset({
-    "linear_conv_kernel_dim", "linear_key_head_dim", "linear_value_head_dim",
-    "linear_num_key_heads", "linear_num_value_heads", "full_attention_interval", "layer_types",
-    "mamba_ssm_dtype", "attn_output_gate", "linear_allow_neg_eigval", "linear_use_gate",
-})  # fmt: skip
-_MAMBA_READS = frozenset({
-    "mamba_d_conv", "mamba_d_state", "mamba_expand", "mamba_dt_rank", "mamba_d_head",
-    "mamba_n_heads", "mamba_n_groups", "mamba_conv_bias", "mamba_proj_bias", "mamba_chunk_size",
-    "mamba_inner_layernorms", "use_mamba_kernels", "use_mambapy", "mamba_rms_norm",
-    "mamba_norm_before_gate",
-    "mamba_use_mlp", "mamba_d_ssm", "attn_layer_indices", "attn_layer_period",
-    "attn_layer_offset", "layer_types", "layers_block_type", "shared_intermediate_size",
-    "num_key_value_heads", "sliding_window", "mamba_headdim", "mamba_ngroups", "n_mamba_heads",
-    "use_mem_rope", "kv_channels", "num_query_groups", "hybrid_layer_ids", "attention_hidden_size",
-    "attention_head_dim", "adapter_rank", "num_mem_blocks", "use_shared_attention_adapter",
-    "use_shared_attention_lora", "use_shared_mlp_lora", "use_long_context", "hidden_mamba_act",
-    "use_conv_bias", "add_bias_linear", "state_size", "use_shared_block_per_layer_norms",
-    "attn_rotary_emb", "mlp_expansion_factor",
-})  # fmt: skip
-_NEMOTRON_READS = frozenset({
-    "hybrid_override_pattern", "layers_block_type", "mtp_layers_block_type",
-    "mtp_hybrid_override_pattern", "mamba_ssm_cache_dtype", "ssm_state_size", "mamba_num_heads",
-    "mamba_head_dim", "conv_kernel", "expand", "mamba_hidden_act", "mamba_proj_bias",
-    "use_mamba_kernels", "use_conv_bias", "attention_head_dim", "moe_latent_size",
-    "num_nextn_predict_layers", "mamba_expand", "mamba_chunk_size", "mamba_n_groups",
-    "mamba_d_conv", "mamba_conv_bias", "mamba_dt_min", "mamba_dt_max", "mamba_dt_limit",
-    "mamba_dt_init_floor", "num_query_groups", "sliding_window", "head_dim",
-})  # fmt: skip
-_KIMI_READS = LATENT_READS | {
-    "linear_attn_config", "linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim",
-    "layer_types", "layer_group_size", "short_conv_kernel_size", "mla_use_nope", "group_norm_size",
-    "linear_lower_bound", "linear_silu", "num_kv_heads_for_linear_attn", "linear_scale",
-    "linear_rope", "linear_mode", "kda_lower_bound", "kda_safe_gate",
-}  # fmt: skip
-_LFM_READS = frozenset({
-    "conv_L_cache", "conv_bias", "conv_dim", "conv_dim_out", "conv_use_xavier_init",
-    "full_attn_idxs", "layer_types", "sliding_window", "block_dim", "block_ff_dim", "head_dim",
-})  # fmt: skip
-_GLM5_READS = _KIMI_READS | {
-    "index_topk_freq", "index_skip_topk_offset", "index_topk_pattern", "indexer_types",
-    "index_head_dim", "index_kpool", "index_kpool_always_select_tail", "index_topk",
-}  # fmt: skip
-
-_LIGHTNING_READS = frozenset({
-    "attn_type_list", "layer_types", "block_size", "sliding_window", "linear_attn_alpha_factor",
-    "linear_attn_beta_factor", "full_attn_alpha_factor", "full_attn_beta_factor",
-})  # fmt: skip
-_QWEN4_READS = _LINEAR_READS | {
-    "indexer_n_heads", "indexer_kv_heads", "indexer_compress_ratio", "indexer_budget",
-    "number_of_conv_states",
-    "ple_conv_kernel_size",
-}  # fmt: skip
-_GRIFFIN_READS = frozenset({
-    "attention_window_size", "block_types", "conv1d_width", "lru_width", "head_dim",
-    "sliding_window", "_block_types",
-})  # fmt: skip
-
 FAMILIES: tuple[Family, ...] = (
     Family(
         name="jamba",
         model_types=("jamba",),
         layers=hybrid(at_offset(ATTENTION)),
-        reads=_MAMBA_READS,
+        reads=MAMBA_READS,
         source="https://arxiv.org/abs/2403.19887, Transformers 5.24 models/jamba",
     ),
     Family(
         name="bamba",
         model_types=("bamba",),
         layers=hybrid(listed),
-        reads=_MAMBA_READS,
+        reads=MAMBA_READS,
         source="Transformers 5.24 models/bamba/configuration_bamba.py",
     ),
     Family(
         name="granite_hybrid",
         model_types=("granitemoehybrid",),
         layers=hybrid(all_recurrent),
-        reads=_MAMBA_READS,
+        reads=MAMBA_READS,
         source="Transformers 5.24 models/granitemoehybrid/configuration_granitemoehybrid.py",
     ),
     Family(
         name="falcon_h1",
         model_types=("falcon_h1",),
         layers=hybrid(everywhere(BOTH)),
-        reads=_MAMBA_READS,
+        reads=MAMBA_READS,
         source="https://arxiv.org/abs/2507.22448, Transformers 5.24 models/falcon_h1",
     ),
     Family(
         name="zamba",
         model_types=("zamba",),
         layers=hybrid(after_three, _twice_as_wide),
-        reads=_MAMBA_READS,
+        reads=MAMBA_READS,
         source="https://arxiv.org/abs/2405.16712, Transformers 5.24 models/zamba",
     ),
     Family(
         name="zamba2",
         model_types=("zamba2",),
         layers=hybrid(no_rule, _twice_as_wide),
-        reads=_MAMBA_READS,
+        reads=MAMBA_READS,
         source="https://arxiv.org/abs/2411.15242, Transformers 5.24 models/zamba2",
     ),
     Family(
@@ -358,84 +313,84 @@ FAMILIES: tuple[Family, ...] = (
         model_types=("nemotron_h",),
         layers=_nemotron_h,
         draft=_nemotron_draft,
-        reads=_NEMOTRON_READS,
+        reads=NEMOTRON_READS,
         source="https://arxiv.org/abs/2504.03624, Transformers 5.24 models/nemotron_h",
     ),
     Family(
         name="gated_delta",
         model_types=("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"),
         layers=hybrid(last_of_each(4, "full_attention_interval")),
-        reads=_LINEAR_READS,
+        reads=LINEAR_READS,
         source="https://arxiv.org/abs/2412.06464, Transformers 5.24 models/qwen3_next",
     ),
     Family(
         name="qwen4",
         model_types=("qwen4_exp_text",),
         layers=_qwen4,
-        reads=_QWEN4_READS,
+        reads=QWEN4_READS,
         source="Transformers 5.24 models/qwen4_exp/configuration_qwen4_exp.py",
     ),
     Family(
         name="olmo_hybrid",
         model_types=("olmo_hybrid",),
         layers=hybrid(fourth_or_last),
-        reads=_LINEAR_READS,
+        reads=LINEAR_READS,
         source="Transformers 5.24 models/olmo_hybrid/configuration_olmo_hybrid.py",
     ),
     Family(
         name="lara_mini",
         model_types=("lara_mini",),
         layers=hybrid(five_in_turn),
-        reads=_LINEAR_READS | {"sliding_window"},
+        reads=LINEAR_READS | {"sliding_window"},
         source="Transformers 5.24 models/lara_mini/configuration_lara_mini.py",
     ),
     Family(
         name="kimi_linear",
         model_types=("kimi_linear",),
         layers=hybrid(counted_from_one, _latent),
-        reads=_KIMI_READS,
+        reads=KIMI_READS,
         source="https://arxiv.org/abs/2510.26692, Transformers 5.24 models/kimi_linear",
     ),
     Family(
         name="bailing_hybrid",
         model_types=("bailing_hybrid",),
         layers=hybrid(last_of_each(None, "layer_group_size"), _latent),
-        reads=_KIMI_READS,
+        reads=KIMI_READS,
         source="Transformers 5.24 models/bailing_hybrid/configuration_bailing_hybrid.py",
     ),
     Family(
         name="glm5_next",
         model_types=("glm5_next_text",),
         layers=_glm5_next,
-        reads=_GLM5_READS,
+        reads=GLM5_READS,
         source="Transformers 5.24 models/glm5_next/configuration_glm5_next.py",
     ),
     Family(
         name="lightning",
         model_types=("minimax", "minimax_text_01", "minimax_m1"),
         layers=_lightning_layers,
-        reads=_LIGHTNING_READS,
+        reads=LIGHTNING_READS,
         source="https://arxiv.org/abs/2501.08313, Transformers 5.24 models/minimax",
     ),
     Family(
         name="lfm2",
         model_types=("lfm2", "lfm2_moe"),
         layers=hybrid(full_attn_idxs),
-        reads=_LFM_READS,
+        reads=LFM_READS,
         source="Transformers 5.24 models/lfm2/configuration_lfm2.py",
     ),
     Family(
         name="lfm3",
         model_types=("lfm3",),
         layers=hybrid(third_of_four),
-        reads=_LFM_READS,
+        reads=LFM_READS,
         source="Transformers 5.24 models/lfm3/configuration_lfm3.py",
     ),
     Family(
         name="recurrent_gemma",
         model_types=("recurrent_gemma",),
         layers=hybrid(repeated_blocks, shape=grouped_split),
-        reads=_GRIFFIN_READS,
+        reads=GRIFFIN_READS,
         source="https://arxiv.org/abs/2402.19427, Transformers 5.24 models/recurrent_gemma",
     ),
     Family(

@@ -6,7 +6,8 @@ from app.domain.dtypes import DTYPES
 from app.domain.state import Layer, Recurrent, StateTensor
 from app.readers.hf_config.family import Family
 from app.readers.hf_config.fields import Fields
-from app.readers.hf_config.recurrent_shapes import RecurrentShape, shape_of
+from app.readers.hf_config.recurrent_parts import RecurrentShape
+from app.readers.hf_config.recurrent_shapes import shape_of
 
 
 def recurrent_state(fields: Fields, shape: RecurrentShape) -> Recurrent | None:

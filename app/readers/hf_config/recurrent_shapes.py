@@ -7,80 +7,20 @@ tests/data/transformers_caches.json.gz.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 
 from app.domain.errors import Conflict, Missing, OutOfRange, WrongType, shown
 from app.domain.state import MAX_DIM, MAX_HEADS
 from app.readers.hf_config.fields import Fields, is_mapping
-
-MAX_KERNEL = 4096
-MAX_EXPAND = 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Convolution:
-    """A depthwise convolution over `channels`, `kernel` wide; kept in float32 where `fp32`."""
-
-    channels: int
-    kernel: int
-    fp32: bool = False
-
-    @property
-    def columns(self) -> int:
-        """Return the earlier columns that the next output needs."""
-        return self.kernel - 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accumulator:
-    """A running state; kept in float32 where `fp32`, else in the model's dtype.
-
-    `split_axis` is the axis of heads or channels that tensor ranks divide.
-    """
-
-    shape: tuple[int, ...]
-    fp32: bool = True
-    split_axis: int | None = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecurrentShape:
-    """All that one recurrent layer keeps for one sequence."""
-
-    convolutions: tuple[Convolution, ...] = ()
-    accumulators: tuple[Accumulator, ...] = field(default=())
-
-
-ShapeOf = Callable[[Fields], RecurrentShape]
-
-
-def kernel(fields: Fields, *names: str, otherwise: int | None = None) -> int:
-    """Return the width of a convolution."""
-    return fields.integer(*names, high=MAX_KERNEL, otherwise=otherwise)
-
-
-def expanded(fields: Fields, name: str, *names: str) -> int:
-    """Return the hidden size times an expansion factor, which some files give as 2.0.
-
-    Raises:
-        OutOfRange: when the product is no whole number of channels.
-
-    """
-    key = fields.key(name, *names)
-    value = fields.raw[key] if key is not None else fields.default(name)
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if value is None:
-        raise fields.missing(name)
-    if type(value) is not int:
-        raise WrongType("{field} must be an integer, got {value}",
-                        field=fields.at(key or name), value=shown(value))  # fmt: skip
-    if not 1 <= value <= MAX_EXPAND:
-        raise OutOfRange("{field} must be between {low} and {high}, got {value}",
-                         field=fields.at(key or name), low=1, high=MAX_EXPAND,
-                         value=shown(value))  # fmt: skip
-    return value * fields.dim("hidden_size")
+from app.readers.hf_config.recurrent_parts import (
+    Accumulator,
+    Convolution,
+    RecurrentShape,
+    ShapeOf,
+    divided,
+    expanded,
+    kernel,
+)
 
 
 def mamba(fields: Fields) -> RecurrentShape:
@@ -110,7 +50,7 @@ def zamba(fields: Fields) -> RecurrentShape:
     """Zamba's Mamba 1 blocks, their channels divided among several Mamba heads."""
     inner = expanded(fields, "mamba_expand")
     heads = fields.heads("n_mamba_heads")
-    width = _divided(fields, inner, heads, "n_mamba_heads")
+    width = divided(fields, inner, heads, "n_mamba_heads")
     return RecurrentShape(
         convolutions=(Convolution(channels=inner, kernel=kernel(fields, "mamba_d_conv")),),
         accumulators=(Accumulator(shape=(heads, width, fields.dim("mamba_d_state"))),),
@@ -169,7 +109,7 @@ def falcon_h1(fields: Fields) -> RecurrentShape:
 def _bamba(fields: Fields, inner: int) -> RecurrentShape:
     heads = fields.heads("mamba_n_heads")
     if fields.value("mamba_d_head") in (None, "auto"):
-        width = _divided(fields, inner, heads, "mamba_n_heads")
+        width = divided(fields, inner, heads, "mamba_n_heads")
     else:
         width = fields.dim("mamba_d_head")
     if heads * width != inner:
@@ -188,7 +128,7 @@ def zamba2(fields: Fields) -> RecurrentShape:
     """Zamba2's Mamba 2 blocks; the head's width follows from the inner width."""
     inner = expanded(fields, "mamba_expand")
     heads = fields.heads("n_mamba_heads")
-    width = _divided(fields, inner, heads, "n_mamba_heads")
+    width = divided(fields, inner, heads, "n_mamba_heads")
     groups = fields.integer("mamba_ngroups", high=MAX_HEADS)
     state = fields.dim("mamba_d_state")
     return _mamba2(heads, width, groups, state, kernel(fields, "mamba_d_conv"))
@@ -312,8 +252,8 @@ def rwkv(fields: Fields) -> RecurrentShape:
 def xlstm(fields: Fields) -> RecurrentShape:
     """XLSTM's matrix memory, normaliser and maximum; q and v widths are rounded up to 64."""
     heads = fields.heads("num_heads")
-    keys = _divided(fields, _rounded(fields, "qk_dim_factor", 0.5), heads, "num_heads")
-    values = _divided(fields, _rounded(fields, "v_dim_factor", 1.0), heads, "num_heads")
+    keys = divided(fields, _rounded(fields, "qk_dim_factor", 0.5), heads, "num_heads")
+    values = divided(fields, _rounded(fields, "v_dim_factor", 1.0), heads, "num_heads")
     return RecurrentShape(
         accumulators=(
             Accumulator(shape=(heads, keys, values), fp32=False),
@@ -337,7 +277,7 @@ def _rounded(fields: Fields, name: str, otherwise: float) -> int:
 def lightning(fields: Fields) -> RecurrentShape:
     """MiniMax's lightning attention: one matrix a head, in the model's dtype."""
     heads = fields.heads()
-    width = fields.integer_or_none("head_dim", high=MAX_DIM) or _divided(
+    width = fields.integer_or_none("head_dim", high=MAX_DIM) or divided(
         fields, fields.dim("hidden_size"), heads, "num_attention_heads"
     )
     return RecurrentShape(accumulators=(Accumulator(shape=(heads, width, width), fp32=False),))
@@ -380,13 +320,6 @@ def ngram_shape(fields: Fields) -> RecurrentShape:
     columns = (kernel(fields, "ple_conv_kernel_size") - 1) * kernel(fields, "ngram_size")
     channels = fields.dim("hidden_size") * fields.integer("hc_count", high=MAX_HEADS)
     return RecurrentShape(convolutions=(Convolution(channels=channels, kernel=columns + 1),))
-
-
-def _divided(fields: Fields, total: int, parts: int, name: str) -> int:
-    if total % parts:
-        raise Conflict("{field} is {parts}, which does not divide {total} channels",
-                       field=fields.at(name), parts=parts, total=total)  # fmt: skip
-    return total // parts
 
 
 # By the type whose recurrent layers they are; Inkling's depend on the layer as well.
