@@ -746,6 +746,8 @@ def test_plain_numbers() -> None:
     assert answer.total_bytes == 2**30
     assert answer.overheads == ()
     assert (answer.fits, answer.largest_n_ctx) == (True, 16384)
+    assert plan(None, state, None, {"n_ctx": 8192}).fits is None
+    assert plan(None, state, None, {"n_ctx": 8192}, 2**29).fits is False
     assert answer.formula == (
         "kv: 32 layers × (1024 × 2 B + 1024 × 2 B) × 8192 cells = 1073741824 B",
     )
@@ -793,6 +795,15 @@ def test_shared_and_chunked_layers_by_hand() -> None:
     )
     answer = plan(None, state, None, {"n_ctx": 4096, "n_ubatch": 64})
     assert [(c.layers, c.cells) for c in answer.caches] == [(1, 4096), (1, 512)]
+
+
+def test_rows_that_no_block_divides_have_no_need() -> None:
+    """Cached rows may fit blocks where the model's own parts do not: then no need is stated."""
+    state = ModelState.of_layers([Layer(states=(LatentAttention(latent_dim=496, rope_dim=16),))])
+    answer = plan(None, state, None, {"cache_type_k": "q8_0", "n_ctx": 256})
+    assert answer.total_bytes == 512 // 32 * 34 * 256
+    assert answer.needed_bytes is None
+    assert answer.overheads == ()
 
 
 # Properties
@@ -881,7 +892,7 @@ JUNK = st.one_of(
     ),
     name=st.sampled_from(sorted(HEADERS)),
 )  # fmt: skip
-def test_any_settings_are_answered_or_refused(settings: dict[str, object], name: str) -> None:
+def test_fuzzed_settings_are_answered_or_refused(settings: dict[str, object], name: str) -> None:
     """Whatever is set to whatever, there is a plan or a refusal that names a setting or key."""
     refusal: DomainError | None = None
     total = -1

@@ -32,11 +32,6 @@ class Context:
     ubatch_tokens: int
     padding_cells: int
 
-    @property
-    def tokens_per_sequence(self) -> int:
-        """Return what one sequence may hold when all are served alike."""
-        return self.cells if self.streams > 1 else self.cells // self.sequences
-
 
 def padded(value: int, unit: int) -> int:
     """Return `value` rounded up to a multiple of `unit`."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from datetime import date
 
+from app.engines.float32 import float32
 from app.engines.llama_cpp.caches import Cache
 from app.engines.llama_cpp.cells import Context
-from app.engines.llama_cpp.placement import DeviceBytes, float32
+from app.engines.llama_cpp.placement import DeviceBytes
 from app.engines.llama_cpp.recurrent import RecurrentMemory
 from app.engines.llama_cpp.settings import Settings
 from app.engines.llama_cpp.versions import Era, Lines

@@ -6,13 +6,13 @@ engine's own 32-bit floats), `ggml_backend_cuda_buffer_type_get_alloc_size` in g
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import accumulate
 
 from app.domain.errors import Conflict
 from app.domain.notes import Note
+from app.engines.float32 import float32
 from app.engines.llama_cpp.caches import Cache
 from app.engines.llama_cpp.cells import padded
 from app.engines.llama_cpp.recurrent import RecurrentMemory
@@ -35,12 +35,6 @@ class DeviceBytes:
     layers: int
     bytes: int
     buffer_bytes: int
-
-
-def float32(value: float) -> float:
-    """Return the nearest 32-bit float."""
-    result: float = struct.unpack("<f", struct.pack("<f", value))[0]
-    return result
 
 
 def layer_devices(

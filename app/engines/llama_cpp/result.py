@@ -96,9 +96,7 @@ def _rows_text(cache: Cache) -> str:
         if values:
             row += f" + {max(values)} × {value_bytes}"
         return f"{len(cache.layers)} layers × ({row})"
-    text = f"{sum(cache.key_rows)} × {key_bytes}"
-    if values:
-        text += f" + {sum(cache.value_rows)} × {value_bytes}"
+    text = f"{sum(cache.key_rows)} × {key_bytes} + {sum(cache.value_rows)} × {value_bytes}"
     return f"({text}, the rows of {len(cache.layers)} layers)"
 
 

@@ -44,13 +44,13 @@ def index_layers_of(model: RankModel, settings: Settings) -> int:
     return latent.index_layers if settings.version[:3] >= _OWNED_INDEX_SINCE else latent.layers
 
 
-def has_window_pool(model: RankModel, settings: Settings) -> bool:
-    """Return whether windowed layers get a pool of their own."""
-    if model.windowed is None or settings.one_pool:
-        return False
+def own_windows(model: RankModel, settings: Settings) -> Heads | None:
+    """Return the windowed layers that get a pool of their own, None where they get none."""
+    if settings.one_pool:
+        return None
     if model.chunked and settings.version[:3] < _WINDOW_CELLS_SINCE:
-        return settings.chunk_ratio is not None
-    return settings.version[:3] >= _WINDOW_POOL_SINCE
+        return model.windowed if settings.chunk_ratio is not None else None
+    return model.windowed if settings.version[:3] >= _WINDOW_POOL_SINCE else None
 
 
 def _heads_bytes(heads: Heads, kind: str, settings: Settings) -> int:
@@ -147,25 +147,23 @@ def tokens_of(
         return Tokens(full=settings.most_tokens or 0, windowed=None, state_slots=slots,
                       cell_bytes=0, budget_bytes=budget)  # fmt: skip
     most = settings.most_tokens
-    windows = has_window_pool(model, settings)
-    if windows and settings.version[:3] >= _WINDOW_CELLS_SINCE:
-        full, windowed = _by_cells(model, kind, settings, rest, page)
+    windows = own_windows(model, settings)
+    if windows is not None and settings.version[:3] >= _WINDOW_CELLS_SINCE:
+        full, windowed = _by_cells(model, windows, kind, settings, rest, page)
     else:
         fitting = most if rest is None else int(rest * _GIB) // cell
         full = min(fitting or 0, most or fitting or 0) // page * page
         windowed = None
-        if windows:
-            full, windowed = _by_ratio(model, settings, full, page, context_tokens)
+        if windows is not None:
+            full, windowed = _by_ratio(model, windows, settings, full, page, context_tokens)
     return Tokens(full=full, windowed=windowed, state_slots=slots, cell_bytes=cell,
                   budget_bytes=budget)  # fmt: skip
 
 
 def _by_cells(
-    model: RankModel, kind: str, settings: Settings, rest: float | None, page: int
+    model: RankModel, windowed: Heads, kind: str, settings: Settings, rest: float | None, page: int
 ) -> tuple[int, int]:
     """Return full and windowed tokens by the bytes of a token in each kind (from 0.5.15)."""
-    windowed = model.windowed
-    assert windowed is not None  # noqa: S101 - asked only of models with windows
     short = windowed.layers * _heads_bytes(windowed, kind, settings)
     ratio = settings.window_ratio if model.full is not None else 1.0
     long = 0
@@ -181,11 +179,10 @@ def _by_cells(
 
 
 def _by_ratio(
-    model: RankModel, settings: Settings, tokens: int, page: int, context_tokens: int | None
-) -> tuple[int, int]:
+    model: RankModel, windowed: Heads, settings: Settings, tokens: int, page: int,
+    context_tokens: int | None,
+) -> tuple[int, int]:  # fmt: skip
     """Return full and windowed tokens divided out of a count that took every layer for full."""
-    windowed = model.windowed
-    assert windowed is not None  # noqa: S101 - asked only of models with windows
     if model.chunked and settings.chunk_ratio is not None:
         if context_tokens is None:
             raise Missing("{field} is needed to divide the tokens of chunked layers",

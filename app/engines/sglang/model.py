@@ -155,6 +155,8 @@ def _states(states: list[Recurrent], ranks: int) -> States | None:
     if len(shapes) > 1:
         raise _refused("recurrent states of different sizes")
     tail, state = shapes.pop()
+    if not tail + state:
+        return None
     return States(layers=len(states), tail_elements=tail, state_elements=state)
 
 

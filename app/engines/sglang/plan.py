@@ -13,8 +13,8 @@ from app.engines.request_cost import GrowingPart, Overhead, RequestCost
 from app.engines.sglang.budget import (
     INDEX_COUNTED_SINCE,
     Tokens,
-    has_window_pool,
     index_layers_of,
+    own_windows,
     rest_gib,
     tokens_of,
 )
@@ -291,8 +291,7 @@ def _overheads(
     """Return what the pools spend beyond tokens × rows of the model, on this rank."""
     spare = copies = index = 0
     for pool in pools:
-        if pool.rows:
-            spare += pool.size_bytes - pool.size_bytes * pool.tokens // pool.rows
+        spare += pool.size_bytes - pool.tokens * _token_bytes(pool, page)
         index += pool.part("index")
         copies += _copied(model, settings, pool)
     parts = (
@@ -305,6 +304,14 @@ def _overheads(
                  text="index keys of the sparse attention, with their scales"),
     )  # fmt: skip
     return tuple(part for part in parts if part.bytes)
+
+
+def _token_bytes(pool: Pool, page: int) -> int:
+    """Return the bytes of one token (or slot) in all layers of a pool, its index keys included."""
+    size = pool.row_bytes * pool.layers
+    if pool.part("index"):
+        size += pool.part("index") // ((pool.rows + 1) // page * page)
+    return size
 
 
 def _copied(model: RankModel, settings: Settings, pool: Pool) -> int:
@@ -321,19 +328,21 @@ def _copied(model: RankModel, settings: Settings, pool: Pool) -> int:
 def _request(model: RankModel, settings: Settings, pools: list[Pool], page: int) -> RequestCost:
     """Return what one request takes of the pools: whole pages, a state slot, a window at most."""
     fixed = _slot_bytes(model, settings)
+    windows = own_windows(model, settings)
     parts = []
     for pool in pools:
         if pool.name == "mamba":
             continue
-        size = pool.row_bytes * pool.layers
-        if pool.part("index"):
-            size += pool.part("index") // ((pool.rows + 1) // page * page)
         most = None
-        if pool.name == "window" and has_window_pool(model, settings):
-            window = model.windowed.window if model.windowed is not None else None
-            most = None if window is None else -(-window // page) * page
+        if pool.name == "window" and windows is not None and windows.window is not None:
+            most = -(-windows.window // page) * page
         parts.append(
-            GrowingPart(name=pool.name, bytes_per_entry=size, unit_entries=page, most_entries=most)
+            GrowingPart(
+                name=pool.name,
+                bytes_per_entry=_token_bytes(pool, page),
+                unit_entries=page,
+                most_entries=most,
+            )
         )
     return RequestCost(fixed_bytes=fixed, parts=tuple(parts))
 
@@ -343,7 +352,7 @@ def _assumptions(model: RankModel, settings: Settings, rest: float | None) -> li
     if rest is not None and settings.free_before_gib is None:
         notes.append(Note("budget_given", "the memory given is taken as what the pools may use;"
                           " mem_fraction_static does not enter"))  # fmt: skip
-    if has_window_pool(model, settings):
+    if own_windows(model, settings) is not None:
         notes.append(
             Note(
                 "window_pool",

@@ -20,6 +20,7 @@ MAX_RANKS = 1024
 MAX_TOKENS = 10**10
 MAX_PAGE_TOKENS = 4096
 MAX_GIB = 2.0**20
+MIN_RATIO = 1e-4
 
 KNOWN = (
     "version", "tp_size", "pp_size", "dp_size", "enable_dp_attention", "page_size",
@@ -69,6 +70,8 @@ _FORMAT_NAMES = {
     "fp4": "fp4_e2m1", "torch.bfloat16": "bfloat16", "torch.float16": "float16",
     "torch.float32": "float32",
 }  # fmt: skip
+
+_STATE_FORMATS = ("float32", "bfloat16", "float16")
 
 # The share of the memory that was free before the load, by tensor ranks, up to 0.4.6
 # (server_args.py). Later releases derive it from batch sizes and the card.
@@ -183,14 +186,13 @@ def read_settings(given: Mapping[str, object]) -> Settings:
         context_tokens=values.integer("context_length", low=1, high=MAX_TOKENS),
         free_before_gib=_gib(values, "free_before_load_gib"),
         free_after_gib=_gib(values, "free_after_load_gib"),
-        window_ratio=values.number("swa_full_tokens_ratio", low=0.0, high=1.0, default=0.8),
+        window_ratio=values.number("swa_full_tokens_ratio", low=MIN_RATIO, high=1.0, default=0.8),
         one_pool=values.boolean("disable_hybrid_swa_memory", default=False),
         chunk_ratio=None if not values.has("hybrid_kvcache_ratio")
         else values.number("hybrid_kvcache_ratio", low=0.0, high=1.0, default=0.0),
         state_ratio=values.number("mamba_full_memory_ratio", low=0.0, high=1e6, default=0.9),
         state_slots=values.integer("max_mamba_cache_size", low=1, high=MAX_TOKENS),
-        state_format=format_named(values.values.get("mamba_ssm_dtype", "float32"),
-                                  "mamba_ssm_dtype"),
+        state_format=values.choice("mamba_ssm_dtype", _STATE_FORMATS, "float32"),
         draft_layers=_count(values, "draft_layers", 0),
         raw_latent=values.boolean("nsa_raw_layout", default=False),
     )  # fmt: skip

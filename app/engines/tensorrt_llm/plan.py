@@ -1,10 +1,9 @@
 """What TensorRT-LLM's paged KV cache holds on its smallest rank, and prints.
 
-Source: `calculateMaxNumBlocks` in cpp/tensorrt_llm/batch_manager/kvCacheManager.cpp and
-`KvCacheCreator` in tensorrt_llm/_torch/pyexecutor/_util.py of
-https://github.com/NVIDIA/TensorRT-LLM (2026, log reports back to 0.5); measured:
-tests/data/engine_logs.json. The fraction is of the memory free after the engine is loaded, and the
-blocks are rounded up, so the pool may exceed the budget by less than one block.
+Source: `calculateMaxNumBlocks` in cpp/tensorrt_llm/batch_manager/kvCacheManager.cpp,
+`KVCacheManager` in tensorrt_llm/_torch/pyexecutor/resource_manager.py and `KvCacheCreator` in
+_util.py of https://github.com/NVIDIA/TensorRT-LLM (states of 2023 to 2026); measured:
+tests/data/engine_logs.json. The fraction is of the memory free after the engine is loaded.
 """
 
 from __future__ import annotations
@@ -17,33 +16,26 @@ from app.domain.errors import Missing
 from app.domain.notes import Note
 from app.domain.state import ModelState
 from app.engines.request_cost import GrowingPart, Overhead, RequestCost
-from app.engines.setting_values import SettingValues, named_settings
-from app.engines.tensorrt_llm.ranks import Rank, blocks_of, budget_of, ranks_of
-from app.engines.tensorrt_llm.settings import (
-    ALIASES,
-    KNOWN,
-    MAX_AVAILABLE_BYTES,
-    MAX_BLOCK_TOKENS,
-    MAX_TOKENS,
-    context_of,
-    default_block,
-    element_bytes,
-    positive,
-    version_named,
-    windows_of,
-)
+from app.engines.tensorrt_llm.blocks import blocks_of, budget_of
+from app.engines.tensorrt_llm.ranks import INDEX_BUDGET_SINCE, Rank, ranks_of
+from app.engines.tensorrt_llm.settings import MAX_AVAILABLE_BYTES, Settings, read_settings
 
 _GIB = 2**30
+# A window keeps one block more since, to hold whole windows while the oldest block is half used.
+_SPARE_WINDOW_BLOCK_SINCE = (1, 1)
+_PLAIN_LINES_UNTIL = (0, 8)
 _NOT_COUNTED = (
     Note("weights", "the engine's weights"),
     Note("activations", "activations, workspaces and communication buffers"),
-    Note("index_keys", "index keys of sparse attention, which lie in pools of their own"),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowPool:
-    """The blocks of the layers that share one window; `window_tokens` None means full length."""
+    """The blocks of the layers that share one window.
+
+    `window_tokens` is the context's length for layers without a window, None when it is not known.
+    """
 
     name: str
     layers: int
@@ -63,6 +55,7 @@ class TensorrtLlmPlan:
     blocks: int
     tokens_per_block: int
     bytes_per_token: int
+    budget_bytes: int | None
     pools: tuple[WindowPool, ...]
     pool_bytes: int
     state_bytes: int
@@ -101,61 +94,52 @@ def plan(
 
     """
     del kv
-    values = named_settings(settings, KNOWN, ALIASES)
-    if state is None:
-        raise Missing("{field} is needed: the layers of the model", field="model")
+    notes: list[Note] = []
+    checked = read_settings(settings, config, notes)
     if available_bytes is not None:
         checked_int(available_bytes, "available_bytes", low=0, high=MAX_AVAILABLE_BYTES)
-    version = version_named(values.values.get("version"))
-    notes: list[Note] = []
-    element = element_bytes(values, config, notes)
-    fraction = values.number("free_gpu_memory_fraction", low=0.0, high=1.0, default=0.9)
-    backend = values.choice("backend", ("pytorch", "cpp"), "pytorch")
-    block = positive(values, "tokens_per_block", default_block(version, backend), MAX_BLOCK_TOKENS)
-    context = values.integer("max_seq_len", low=1, high=MAX_TOKENS) or context_of(config)
-    windows = windows_of(values, state.num_layers, context)
-    budget = budget_of(values, fraction, available_bytes)
-    most = values.integer("max_tokens", low=1, high=MAX_TOKENS)
-    slots = positive(values, "max_batch_size", 1, 2**20)
+    if state is None:
+        raise Missing("{field} is needed: the layers of the model", field="model")
+    budget = budget_of(checked, available_bytes)
+    # Pipeline stages work on so many batches at once.
+    slots = checked.requests * checked.pipeline_ranks
     found = []
-    for rank in ranks_of(values, state, element, windows):
-        left = None if budget is None else max(budget - rank.state_bytes * slots, 0)
-        found.append((blocks_of(values, rank, left, block, most), rank))
+    for stage in ranks_of(state, checked):
+        left = None if budget is None else max(budget - stage.state_bytes * slots, 0)
+        fitting, counts = blocks_of(stage, checked, left)
+        found.append((counts, fitting))
     blocks, rank = min(found, key=lambda pair: min(pair[0], default=0))
-    notes += _assumptions(values, state, rank, most, budget)
-    pools = _pools(rank, blocks, block, context, values)
+    pools = _pools(rank, blocks, checked)
     least = min(blocks, default=0)
-    size = sum(pool.bytes for pool in pools)
-    secondary = values.integer("host_cache_size", low=0, high=MAX_AVAILABLE_BYTES) or 0
-    per_block = rank.bytes_per_token * block
+    per_block = rank.bytes_per_token * checked.block_tokens
     return TensorrtLlmPlan(
-        version=".".join(map(str, version)),
-        tokens=least * block,
+        version=checked.version_text,
+        tokens=least * checked.block_tokens,
         blocks=least,
-        tokens_per_block=block,
+        tokens_per_block=checked.block_tokens,
         bytes_per_token=rank.bytes_per_token,
+        budget_bytes=budget,
         pools=pools,
-        pool_bytes=size,
+        pool_bytes=sum(pool.bytes for pool in pools),
         state_bytes=rank.state_bytes * slots,
-        secondary_blocks=secondary // per_block if per_block else 0,
-        context_tokens=context,
-        printed=_lines(version, pools, block, size, least),
-        overheads=_overheads(rank, size, budget),
-        request=_request(pools, rank, block),
-        formula=_formula(pools, block),
-        assumptions=tuple(notes),
+        secondary_blocks=checked.host_bytes // per_block if per_block else 0,
+        context_tokens=checked.context_tokens,
+        printed=_lines(checked, pools),
+        overheads=_overheads(checked, rank, pools, budget),
+        request=_request(checked, rank, pools),
+        formula=_formula(pools, checked.block_tokens),
+        assumptions=(*notes, *_assumptions(checked, state, rank, budget)),
     )
 
 
-def _pools(
-    rank: Rank, blocks: list[int], block: int, context: int | None, values: SettingValues
-) -> tuple[WindowPool, ...]:
-    sink = values.integer("sink_token_length", low=0, high=MAX_TOKENS) or 0
+def _pools(rank: Rank, blocks: list[int], settings: Settings) -> tuple[WindowPool, ...]:
+    """Return the pools, those of short windows first."""
+    block = settings.block_tokens
     pools = []
     for group, count in zip(rank.groups, blocks, strict=True):
-        longest = context
-        if group.window is not None:
-            longest = min(group.window + sink, context or group.window + sink)
+        longest = settings.context_tokens
+        if group.window is not None and not _is_long(group.window, settings):
+            longest = group.window + settings.sink_tokens
         pools.append(
             WindowPool(
                 name=group.name,
@@ -170,36 +154,48 @@ def _pools(
     return tuple(pools)
 
 
-def _lines(
-    version: tuple[int, int], pools: tuple[WindowPool, ...], block: int, size: int, least: int
-) -> tuple[str, ...]:
-    """Return the lines as this release prints them."""
-    if version <= (0, 8):
+def _is_long(window: int, settings: Settings) -> bool:
+    return settings.context_tokens is not None and window >= settings.context_tokens
+
+
+def _lines(settings: Settings, pools: tuple[WindowPool, ...]) -> tuple[str, ...]:
+    """Return the lines as this release prints them; the last counts the blocks of all pools."""
+    size = sum(pool.bytes for pool in pools)
+    tokens = sum(pool.blocks for pool in pools) * settings.block_tokens
+    if settings.version <= _PLAIN_LINES_UNTIL:
         return (
             f"Allocate {size} bytes for k/v cache.",
-            f"Using {least * block} tokens in paged KV cache.",
+            f"Using {tokens} tokens in paged KV cache.",
         )
-    lines = [f"Number of tokens per block: {block}."]
+    lines = [f"Number of tokens per block: {settings.block_tokens}."]
     for pool in pools:
         lines.append(f"Number of blocks in KV cache primary pool: {pool.blocks}")
-        if pool.blocks_per_sequence is not None:
-            window = pool.window_tokens or pool.blocks_per_sequence * block
+        if pool.blocks_per_sequence is not None and pool.window_tokens is not None:
             lines.append(
                 f"Max KV cache pages/blocks per sequence: {pool.blocks_per_sequence}"
-                f" [window size={window}]"
+                f" [window size={pool.window_tokens}]"
             )
     lines.append(
         f"[MemUsageChange] Allocated {size / _GIB:.2f} GiB for max tokens in paged KV cache"
-        f" ({least * block})."
+        f" ({tokens})."
     )
     return tuple(lines)
 
 
-def _overheads(rank: Rank, size: int, budget: int | None) -> tuple[Overhead, ...]:
+def _overheads(
+    settings: Settings, rank: Rank, pools: tuple[WindowPool, ...], budget: int | None
+) -> tuple[Overhead, ...]:
+    size = sum(pool.bytes for pool in pools)
+    latent = next((pool for pool in pools if rank.index_bytes and pool.name == "self"), None)
+    index = 0
+    if latent is not None:
+        index = latent.blocks * settings.block_tokens * rank.index_bytes
     parts = [
-        Overhead(code="copied_heads", bytes=int(size * rank.copied),
+        Overhead(code="copied_heads", bytes=int((size - index) * rank.copied),
                  text="heads that other tensor ranks hold too: fewer heads than ranks, or one"
                       " latent that every rank keeps whole"),
+        Overhead(code="index_keys", bytes=index,
+                 text="index keys of the sparse attention, with their scales"),
     ]  # fmt: skip
     if budget is not None and size > budget:
         parts.append(
@@ -209,33 +205,51 @@ def _overheads(rank: Rank, size: int, budget: int | None) -> tuple[Overhead, ...
     return tuple(part for part in parts if part.bytes)
 
 
-def _request(pools: tuple[WindowPool, ...], rank: Rank, block: int) -> RequestCost:
-    parts = tuple(
-        GrowingPart(
-            name=pool.name,
-            bytes_per_entry=pool.bytes_per_token,
-            unit_entries=block,
-            most_entries=None if pool.window_tokens is None or pool.blocks_per_sequence is None
-            else pool.blocks_per_sequence * block,
+def _request(settings: Settings, rank: Rank, pools: tuple[WindowPool, ...]) -> RequestCost:
+    """Return what one request takes: whole blocks, its states, and a window at most."""
+    spare = int(settings.version >= _SPARE_WINDOW_BLOCK_SINCE)
+    parts = []
+    for pool in pools:
+        most = None
+        if (
+            pool.window_tokens is not None
+            and pool.blocks_per_sequence is not None
+            and not _is_long(pool.window_tokens, settings)
+        ):
+            most = (pool.blocks_per_sequence + spare) * settings.block_tokens
+        parts.append(
+            GrowingPart(
+                name=pool.name,
+                bytes_per_entry=pool.bytes_per_token,
+                unit_entries=settings.block_tokens,
+                most_entries=most,
+            )
         )
-        for pool in pools
-    )  # fmt: skip
-    return RequestCost(fixed_bytes=rank.state_bytes, parts=parts)
+    return RequestCost(fixed_bytes=rank.state_bytes, parts=tuple(parts))
 
 
 def _assumptions(
-    values: SettingValues, state: ModelState, rank: Rank, most: int | None, budget: int | None
+    settings: Settings, state: ModelState, rank: Rank, budget: int | None
 ) -> list[Note]:
     notes = []
-    if budget is None and most is not None:
+    if budget is None:
         notes.append(Note("tokens_given", "max_tokens is taken as what fits: no memory is given"))
     short = {"sliding_window", "chunked_attention"} & state.kinds
-    if short and not values.has("max_attention_window"):
+    if short and not settings.windows:
         notes.append(Note("full_length", "windowed layers keep the full length, as"
                           " max_attention_window is not set"))  # fmt: skip
-    if len(rank.groups) > 1:
-        notes.append(Note("windows_share", "the memory is divided evenly over the windows unless"
-                          " window_size_shares is given, and rounded down to blocks"))  # fmt: skip
+    if len(rank.windows) > 1:
+        notes.append(Note("windows_share", "each window has a pool with its own part of the"
+                          " memory, whatever a request needs of it"))  # fmt: skip
+    if rank.index_bytes and settings.version < INDEX_BUDGET_SINCE:
+        notes.append(Note("index_budget", "the budget counts more for index keys than they take,"
+                          " as this release did"))  # fmt: skip
+    if rank.state_bytes:
+        notes.append(Note("states_live", "recurrent states are counted once for each request of"
+                          " the largest batch, without snapshots for reuse"))  # fmt: skip
+    if settings.draft_layers:
+        notes.append(Note("draft_shape", "the draft's layers are taken to be as wide as the"
+                          " model's attention layers"))  # fmt: skip
     return notes
 
 

@@ -1,11 +1,11 @@
-"""What one rank's layers keep for a token and for a sequence, and the blocks that memory holds."""
+"""What one rank's layers keep for a token and for a sequence, layers of one window together."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from app.domain.errors import Conflict, Missing, OutOfRange, Unsupported
+from app.domain.errors import Conflict, Unsupported
 from app.domain.state import (
     ChunkedAttention,
     CrossAttention,
@@ -13,22 +13,35 @@ from app.domain.state import (
     LatentAttention,
     ModelState,
     Recurrent,
-    Shared,
     SlidingWindow,
     State,
 )
-from app.engines.setting_values import SettingValues
-from app.engines.tensorrt_llm.settings import MAX_AVAILABLE_BYTES, MAX_RANKS, positive
+from app.engines.tensorrt_llm.settings import Settings
+
+# One fp32 scale for each 128 elements of an index key.
+_INDEX_BLOCK = 128
+_INDEX_SCALE_BYTES = 4
+# Stages may differ by one layer since; before, layers had to divide among them.
+_UNEVEN_STAGES_SINCE = (0, 20)
+# The list of windows runs over the model's layers since; before, over those of a stage.
+_MODEL_WIDE_WINDOWS_SINCE = (1, 3)
+# Before, the budget multiplied the index key's part by the latent and by its format.
+INDEX_BUDGET_SINCE = (1, 3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerGroup:
-    """Layers that share a pool: those of one window (None: full length), or cross-attention."""
+    """Layers that share a pool: those of one window, or those of cross-attention.
+
+    `window` is None where neither a window nor the context is known: full length. The budget counts
+    `budget_bytes` for a token, where early releases counted something else than they allocated.
+    """
 
     name: str
     window: int | None
     layers: int
     bytes_per_token: int
+    budget_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +50,7 @@ class Rank:
 
     groups: tuple[LayerGroup, ...]
     state_bytes: int
+    index_bytes: int
     copied: Fraction
 
     @property
@@ -44,17 +58,34 @@ class Rank:
         """Return the bytes of one token in all groups."""
         return sum(group.bytes_per_token for group in self.groups)
 
+    @property
+    def windows(self) -> tuple[LayerGroup, ...]:
+        """Return the groups that are divided by window, cross-attention left out."""
+        return tuple(group for group in self.groups if group.name == "self")
 
-def _row_elements(state: State, ranks: int) -> tuple[int, Fraction]:
-    """Return the elements of one token in a layer of a rank, and which part of them is copied."""
+
+def _refused(what: str) -> Unsupported:
+    return Unsupported("{field}: pools of {what} are not known here", field="model", what=what)
+
+
+def _row(state: State, ranks: int) -> tuple[int, Fraction]:
+    """Return the elements of one token in a layer of a rank, and which part of them is copied.
+
+    Heads are divided and rounded up; a latent is one head, so every rank has all of it.
+
+    Raises:
+        Unsupported: for layers that this engine keeps in pools of another kind.
+
+    """
     if isinstance(state, FullAttention | SlidingWindow | ChunkedAttention | CrossAttention):
-        heads = max(1, state.kv_heads // ranks)
-        copied = max(Fraction(0), 1 - Fraction(state.kv_heads, ranks * heads))
+        if isinstance(state, FullAttention) and state.index_dim:
+            raise _refused("index keys beside plain attention")
+        heads = -(-state.kv_heads // ranks)
+        copied = 1 - Fraction(state.kv_heads, ranks * heads)
         return heads * (state.k_dim + state.v_dim), copied
     if isinstance(state, LatentAttention):
-        if state.tokens_per_entry > 1:
-            raise Unsupported("{field}: pools of compressed entries are not known here",
-                              field="model")  # fmt: skip
+        if state.tokens_per_entry > 1 or state.window is not None:
+            raise _refused("compressed or windowed latent entries")
         return state.latent_dim + state.rope_dim, 1 - Fraction(1, ranks)
     return 0, Fraction(0)
 
@@ -65,137 +96,137 @@ def _state_bytes(state: State, ranks: int) -> int:
     total = 0
     for tensor in state.tensors:
         parts = ranks if tensor.split_axis is not None else 1
+        if tensor.split_axis is not None and tensor.shape[tensor.split_axis] % ranks:
+            raise Conflict("{field} {ranks} does not divide the state axis of {size}",
+                           field="tp_size", ranks=ranks,
+                           size=tensor.shape[tensor.split_axis])  # fmt: skip
         total += tensor.size_bytes // parts
     return total
 
 
-def _rank(
-    model: ModelState, first: int, last: int, *, ranks: int, element: Fraction,
-    windows: list[int | None],
-) -> Rank:  # fmt: skip
-    """Return what the layers first..last−1 keep on one of `ranks` tensor ranks."""
-    groups: dict[tuple[str, int | None], list[int]] = {}
-    states = elements_all = 0
-    copied = Fraction(0)
+def _index_key(model: ModelState, settings: Settings) -> tuple[int, int]:
+    """Return the elements and bytes of a token's index key in each latent layer, with its scales.
+
+    It is kept in fp8 or fp4 whatever the format of the cache, by every latent layer or by none.
+    """
+    widths = {
+        state.index_dim
+        for run in model.runs
+        for state in run.layer.states
+        if isinstance(state, LatentAttention)
+    } - {0}
+    if len(widths) > 1:
+        raise _refused("index keys of different widths")
+    width = max(widths, default=0)
+    scales = width // _INDEX_BLOCK * _INDEX_SCALE_BYTES
+    return width, (width // 2 if settings.index_packed else width) + scales
+
+
+@dataclass(slots=True)
+class _Sums:
+    """What is added up over the layers of a stage."""
+
+    layers: dict[tuple[str, int | None], int]
+    elements: dict[tuple[str, int | None], int]
+    latents: dict[tuple[str, int | None], int]
+    states: int = 0
+    copied: Fraction = Fraction(0)
+
+
+def _window(index: int, first: int, settings: Settings) -> int | None:
+    """Return a layer's window: of the list given, over and over, no longer than the context."""
+    if not settings.windows:
+        return settings.context_tokens
+    place = index if settings.version >= _MODEL_WIDE_WINDOWS_SINCE else index - first
+    window = settings.windows[place % len(settings.windows)]
+    return window if settings.context_tokens is None else min(window, settings.context_tokens)
+
+
+def _rank(model: ModelState, first: int, last: int, settings: Settings) -> Rank:
+    """Return what the layers first..last−1 keep on one tensor rank."""
+    sums = _Sums({}, {}, {})
     for index, layer in enumerate(model.layers):
         if not first <= index < last:
             continue
         for state in layer.states:
-            states += _state_bytes(state, ranks)
-            elements, part = _row_elements(state, ranks)
-            if not elements or isinstance(state, Shared):
+            sums.states += _state_bytes(state, settings.tensor_ranks)
+            elements, part = _row(state, settings.tensor_ranks)
+            if not elements:
                 continue
             name = "cross" if isinstance(state, CrossAttention) else "self"
-            own = groups.setdefault((name, None if name == "cross" else windows[index]), [0, 0])
-            own[0] += 1
-            own[1] += elements
-            elements_all += elements
-            copied += part * elements
+            key = (name, None if name == "cross" else _window(index, first, settings))
+            sums.layers[key] = sums.layers.get(key, 0) + 1
+            sums.elements[key] = sums.elements.get(key, 0) + elements
+            latent = isinstance(state, LatentAttention)
+            sums.latents[key] = sums.latents.get(key, 0) + latent
+            sums.copied += part * elements
+    index_key = _index_key(model, settings)
+    groups = [_group(key, sums, index_key, settings) for key in sums.layers]
+    total = sum(sums.elements.values())
     return Rank(
-        groups=tuple(
-            LayerGroup(
-                name=name,
-                window=window,
-                layers=count,
-                bytes_per_token=int(elements * element),
-            )
-            for (name, window), (count, elements) in groups.items()
-        ),
-        state_bytes=states,
-        copied=copied / elements_all if elements_all else Fraction(0),
+        groups=tuple(sorted(groups, key=lambda group: (group.name == "cross", group.window or 0))),
+        state_bytes=sums.states,
+        index_bytes=index_key[1] * sum(sums.latents.values()),
+        copied=sums.copied / total if total else Fraction(0),
     )
 
 
-def budget_of(values: SettingValues, fraction: float, available_bytes: int | None) -> int | None:
-    """Return the bytes that the pools may take.
-
-    With the PyTorch backend's own figures, the peak of a trial run is taken off the card's memory
-    and the trial's cache added back; otherwise the fraction is of the memory that is free.
-    """
-    total = values.integer("total_gpu_memory", low=1, high=MAX_AVAILABLE_BYTES)
-    peak = values.integer("peak_memory", low=0, high=MAX_AVAILABLE_BYTES)
-    if total is not None and peak is not None:
-        trial = values.integer("temporary_kv_bytes", low=0, high=MAX_AVAILABLE_BYTES) or 0
-        if peak > total + trial:
-            raise Conflict("{field} is more than the card has", field="peak_memory")
-        return int((total - peak + trial) * fraction)
-    return None if available_bytes is None else int(available_bytes * fraction)
-
-
-def _shares(values: SettingValues, rank: Rank, budget: int) -> list[int]:
-    """Return each group's bytes: a part for cross-attention, the rest evenly over the windows."""
-    names = [group.name for group in rank.groups]
-    cross = names.count("cross")
-    part = values.number("cross_kv_cache_fraction", low=0.0, high=1.0, default=0.5)
-    own = budget - int(budget * part) if cross else budget
-    weights = values.numbers("window_size_shares", low=0.0, high=1.0, most=64)
-    windows = len(names) - cross
-    if weights and len(weights) != windows:
-        raise Conflict("{field} must have one share for each of the {count} windows",
-                       field="window_size_shares", count=windows)  # fmt: skip
-    weights = weights or (1.0,) * windows
-    total = sum(weights)
-    if windows and not total:
-        raise OutOfRange("{field} must not all be 0", field="window_size_shares")
-    position, shares = 0, []
-    for name in names:
-        if name == "cross":
-            shares.append(int(budget * part))
-            continue
-        shares.append(own if windows == 1 else int(own * weights[position] / total))
-        position += 1
-    return shares
+def _group(
+    key: tuple[str, int | None], sums: _Sums, index_key: tuple[int, int], settings: Settings
+) -> LayerGroup:
+    elements, latents = sums.elements[key], sums.latents[key]
+    index_elements, index_row = index_key
+    size = _ceiled(elements * settings.element)
+    budget = size + latents * index_row
+    if latents and index_row and settings.version < INDEX_BUDGET_SINCE:
+        counted = _ceiled(elements * (1 + Fraction(index_row, index_elements)))
+        budget = _ceiled(counted * settings.element)
+    return LayerGroup(
+        name=key[0],
+        window=key[1],
+        layers=sums.layers[key],
+        bytes_per_token=size + latents * index_row,
+        budget_bytes=budget,
+    )
 
 
-def blocks_of(
-    values: SettingValues, rank: Rank, budget: int | None, block: int, most: int | None
-) -> list[int]:
-    """Return the blocks of each group of layers.
+def _ceiled(value: Fraction) -> int:
+    return -(-value // 1)
+
+
+def ranks_of(state: ModelState, settings: Settings) -> list[Rank]:
+    """Return each pipeline stage's share of one tensor rank; the first stages may have one more.
 
     Raises:
-        Missing: when neither memory nor tokens are given.
+        Conflict: when a release that divides layers evenly cannot, or a stage is left empty.
+        Unsupported: for layers that no pool of this engine is known to hold.
 
     """
-    if budget is None:
-        if most is None:
-            raise Missing("{field} is needed: no memory is given to derive it from",
-                          field="max_tokens")  # fmt: skip
-        return [-(-most // block)] * len(rank.groups)
-    blocks = []
-    for group, share in zip(rank.groups, _shares(values, rank, budget), strict=True):
-        tokens = share // group.bytes_per_token
-        tokens = tokens if most is None else min(tokens, most)
-        blocks.append(-(-tokens // block) if len(rank.groups) == 1 else tokens // block)
-    return blocks
-
-
-def ranks_of(
-    values: SettingValues, state: ModelState, element: Fraction, windows: list[int | None]
-) -> list[Rank]:
-    """Return each pipeline stage's share of one tensor rank; the layers divide evenly."""
-    stages = positive(values, "pp_size", 1, MAX_RANKS)
-    ranks = positive(values, "tp_size", 1, MAX_RANKS)
-    drafts = values.integer("draft_layers", low=0, high=MAX_RANKS) or 0
-    if state.num_layers % stages:
+    stages, layers = settings.pipeline_ranks, state.num_layers
+    size, rest = divmod(layers, stages)
+    if not size or (rest and settings.version < _UNEVEN_STAGES_SINCE):
         raise Conflict("{field} {stages} does not divide the {layers} layers", field="pp_size",
-                       stages=stages, layers=state.num_layers)  # fmt: skip
-    size = state.num_layers // stages
+                       stages=stages, layers=layers)  # fmt: skip
     found = []
-    for first in range(0, state.num_layers, size):
-        rank = _rank(state, first, first + size, ranks=ranks, element=element, windows=windows)
-        found.append(_with_drafts(rank, drafts))
+    first = 0
+    for stage in range(stages):
+        last = first + size + (stage < rest)
+        found.append(_rank(state, first, last, settings))
+        first = last
+    found[-1] = _with_drafts(found[-1], settings.draft_layers)
     return found
 
 
 def _with_drafts(rank: Rank, drafts: int) -> Rank:
-    """Return a rank whose first group holds the drafting layers too, as wide as its own."""
-    if not drafts or not rank.groups:
+    """Return the last stage with the drafting layers in its widest group, as wide as its own."""
+    if not drafts or not rank.windows:
         return rank
-    first, *rest = rank.groups
-    size = first.bytes_per_token
+    *others, last = rank.windows
     grown = replace(
-        first,
-        layers=first.layers + drafts,
-        bytes_per_token=size + size // first.layers * drafts,
+        last,
+        layers=last.layers + drafts,
+        bytes_per_token=last.bytes_per_token + last.bytes_per_token // last.layers * drafts,
+        budget_bytes=last.budget_bytes + last.budget_bytes // last.layers * drafts,
     )
-    return Rank(groups=(grown, *rest), state_bytes=rank.state_bytes, copied=rank.copied)
+    cross = [group for group in rank.groups if group.name == "cross"]
+    return replace(rank, groups=(*others, grown, *cross))
