@@ -11,203 +11,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from math import lcm
 
 from app.domain.checks import checked_int
-from app.domain.errors import Conflict, Unsupported
+from app.domain.errors import OutOfRange
 from app.domain.formats import KvFormats, LayerRangeFormat
 from app.domain.ledgers import MAX_BLOCK_SIZE, Ledgers, ledgers
 from app.domain.lengths import RequestLengths
 from app.domain.notes import Note
-from app.domain.state import (
-    ChunkedAttention,
-    CrossAttention,
-    FullAttention,
-    Heads,
-    LatentAttention,
-    Layer,
-    ModelState,
-    Recurrent,
-    Shared,
-    SlidingWindow,
-    State,
-    StateTensor,
+from app.domain.rank_shares import (
+    MAX_RANKS,
+    Degrees,
+    Share,
+    is_interleaved,
+    share_of,
+    stage_layers,
 )
+from app.domain.state import Heads, LatentAttention, Layer, ModelState, Recurrent, Shared, State
 
-MAX_RANKS = 4096
-MAX_STAGES = 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Degrees:
-    """How many ways a model is split; `layers_per_stage` overrides the rule for stages."""
-
-    tensor: int = 1
-    pipeline: int = 1
-    decode_context: int = 1
-    data: int = 1
-    layers_per_stage: tuple[int, ...] | None = None
-
-    def __post_init__(self) -> None:
-        checked_int(self.tensor, "tensor_parallel", low=1, high=MAX_RANKS)
-        checked_int(self.pipeline, "pipeline_parallel", low=1, high=MAX_STAGES)
-        checked_int(self.decode_context, "decode_context_parallel", low=1, high=MAX_RANKS)
-        checked_int(self.data, "data_parallel", low=1, high=MAX_RANKS)
-        if self.tensor % self.decode_context:
-            raise Unsupported(
-                "{field} {value} must divide the {tensor} tensor ranks, whose copies it shares out",
-                field="decode_context_parallel",
-                value=self.decode_context,
-                tensor=self.tensor,
-            )
-
-    @property
-    def ranks(self) -> int:
-        """Return the ranks of one replica."""
-        return self.tensor * self.pipeline
-
-
-def stage_layers(
-    num_layers: int, stages: int, layers_per_stage: tuple[int, ...] | None = None
-) -> tuple[int, ...]:
-    """Return how many layers each stage holds.
-
-    >>> stage_layers(61, 4)
-    (15, 15, 16, 15)
-
-    Raises:
-        Unsupported: for more stages than layers.
-        Conflict: when `layers_per_stage` has another length or another sum.
-
-    """
-    if layers_per_stage is not None:
-        if len(layers_per_stage) != stages or sum(layers_per_stage) != num_layers:
-            raise Conflict(
-                "{field} must name {stages} stages that add up to {layers} layers",
-                field="layers_per_stage",
-                stages=stages,
-                layers=num_layers,
-            )
-        for index, count in enumerate(layers_per_stage):
-            checked_int(count, ("layers_per_stage", index), low=1, high=num_layers)
-        return layers_per_stage
-    if stages > num_layers:
-        raise Unsupported(
-            "{field} {value} is more than the {layers} layers: a stage would be empty",
-            field="pipeline_parallel",
-            value=stages,
-            layers=num_layers,
-        )
-    base, rest = divmod(num_layers, stages)
-    extra = range(stages - 1 - rest, stages - 1)
-    return tuple(base + (stage in extra) for stage in range(stages))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """A rank's part of a state: what it holds, which heads, in how many copies over the ranks."""
-
-    state: State
-    heads: tuple[int, ...]
-    copies: int
-
-
-def heads_of_rank(kv_heads: int, tensor: int, rank: int) -> tuple[tuple[int, ...], int]:
-    """Return the KV heads that a tensor rank holds, and how many ranks hold each.
-
-    Raises:
-        Unsupported: when neither divides the other.
-
-    """
-    if kv_heads % tensor == 0:
-        each = kv_heads // tensor
-        return tuple(range(rank * each, (rank + 1) * each)), 1
-    if tensor % kv_heads == 0:
-        copies = tensor // kv_heads
-        return (rank // copies,), copies
-    raise Unsupported(
-        "{field} {value} and {heads} KV heads: neither divides the other, so heads cannot be split",
-        field="tensor_parallel",
-        value=tensor,
-        heads=kv_heads,
-    )
-
-
-def share_of(state: State, degrees: Degrees, rank: int) -> Share:
-    """Return what tensor rank `rank` holds of a state.
-
-    Raises:
-        Unsupported: when the heads or the recurrent state cannot be split so.
-
-    """
-    if isinstance(state, FullAttention | SlidingWindow | ChunkedAttention | CrossAttention):
-        heads, copies = heads_of_rank(state.kv_heads, degrees.tensor, rank)
-        if _is_interleaved(state):
-            copies = _shared_out(copies, degrees)
-        return Share(state=_with_heads(state, len(heads)), heads=heads, copies=copies)
-    if isinstance(state, LatentAttention):
-        context = degrees.decode_context if _is_interleaved(state) else 1
-        return Share(state=state, heads=(0,), copies=degrees.tensor // context)
-    if isinstance(state, Recurrent):
-        tensors = tuple(_tensor_share(tensor, degrees.tensor) for tensor in state.tensors)
-        whole = all(mine == all_ for mine, all_ in zip(tensors, state.tensors, strict=True))
-        copies = degrees.tensor if whole else 1
-        return Share(state=Recurrent(tensors=tensors), heads=(), copies=copies)
-    return Share(state=state, heads=(), copies=1)
-
-
-def _shared_out(copies: int, degrees: Degrees) -> int:
-    """Return the copies that stay when decode-context ranks share out a head's positions."""
-    if copies % degrees.decode_context:
-        raise Unsupported(
-            "{field} {value} must divide the {copies} copies of a KV head that {tensor} tensor "
-            "ranks hold",
-            field="decode_context_parallel",
-            value=degrees.decode_context,
-            copies=copies,
-            tensor=degrees.tensor,
-        )
-    return copies // degrees.decode_context
-
-
-def _with_heads(
-    state: FullAttention | SlidingWindow | ChunkedAttention | CrossAttention, heads: int
-) -> State:
-    if isinstance(state, FullAttention):
-        return FullAttention(
-            kv_heads=heads, k_dim=state.k_dim, v_dim=state.v_dim, index_dim=state.index_dim
-        )
-    if isinstance(state, SlidingWindow):
-        return SlidingWindow(
-            kv_heads=heads, k_dim=state.k_dim, v_dim=state.v_dim, window=state.window
-        )
-    if isinstance(state, ChunkedAttention):
-        return ChunkedAttention(
-            kv_heads=heads, k_dim=state.k_dim, v_dim=state.v_dim, chunk=state.chunk
-        )
-    return CrossAttention(
-        kv_heads=heads, k_dim=state.k_dim, v_dim=state.v_dim, encoder_tokens=state.encoder_tokens
-    )
-
-
-def _tensor_share(tensor: StateTensor, ranks: int) -> StateTensor:
-    axis = tensor.split_axis
-    if axis is None or ranks == 1:
-        return tensor
-    size = tensor.shape[axis]
-    if size % ranks and ranks % size:
-        raise Unsupported(
-            "{field} {value}: the {size} of a recurrent state's {name} cannot be split so",
-            field="tensor_parallel",
-            value=ranks,
-            size=size,
-            name=tensor.name,
-        )
-    part = max(1, size // ranks)
-    shape = (*tensor.shape[:axis], part, *tensor.shape[axis + 1 :])
-    return StateTensor(name=tensor.name, shape=shape, dtype=tensor.dtype, split_axis=axis)
+# Sums over lengths, and heads named, that one request may ask for.
+MAX_SUMS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,14 +105,15 @@ def parallel(
     checked_int(block_size, "block_size", low=1, high=MAX_BLOCK_SIZE)
     checked_int(degrees.ranks, "tensor_parallel", low=1, high=MAX_RANKS)
     formats.check_within(model.num_layers)
-    single = ledgers(model, formats, lengths, block_size)
     stages = stage_layers(model.num_layers, degrees.pipeline, degrees.layers_per_stage)
-    ranks = []
+    _check_work(model, len(lengths.counts), degrees)
+    single = ledgers(model, formats, lengths, block_size)
+    asked = _Asked(lengths=lengths, block_size=block_size, degrees=degrees)
+    ranks: list[Rank] = []
     for stage, (first, own) in enumerate(_stages(model, stages)):
         here = _formats_of_stage(formats, first, len(own))
-        for tensor in range(degrees.tensor):
-            part = _Part(stage=stage, tensor=tensor, first=first, layers=own, formats=here)
-            ranks.append(_rank(part, lengths, block_size, degrees))
+        part = _Part(stage=stage, first=first, layers=own, formats=here)
+        ranks += _ranks_of_stage(part, asked)
     return Parallel(
         degrees=degrees,
         stages=stages,
@@ -298,12 +125,44 @@ def parallel(
     )
 
 
+def _check_work(model: ModelState, lengths: int, degrees: Degrees) -> None:
+    """Refuse more than a request may ask for: a sum for each length, stage and position's rank."""
+    sums = lengths * degrees.pipeline * degrees.decode_context
+    named = degrees.pipeline * max((s.kv_heads for s in _states(model) if isinstance(s, Heads)),
+                                   default=0)  # fmt: skip
+    for field, value in (("lengths", sums), ("pipeline_parallel", named)):
+        if value > MAX_SUMS:
+            raise OutOfRange(
+                "{field}: {lengths} different lengths over {stages} stages and {context} "
+                "decode-context ranks ask for {value} sums or heads, at most {high} are made",
+                field=field,
+                lengths=lengths,
+                stages=degrees.pipeline,
+                context=degrees.decode_context,
+                value=value,
+                high=MAX_SUMS,
+            )
+
+
+def _states(model: ModelState) -> Iterator[State]:
+    """Yield the states of a model's distinct layers."""
+    return (state for run in model.runs for state in run.layer.states)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What every rank is asked."""
+
+    lengths: RequestLengths
+    block_size: int
+    degrees: Degrees
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """Where a rank stands, and the layers of its stage."""
+    """A stage and its layers."""
 
     stage: int
-    tensor: int
     first: int
     layers: tuple[Layer, ...]
     formats: KvFormats
@@ -330,42 +189,55 @@ def _formats_of_stage(formats: KvFormats, first: int, count: int) -> KvFormats:
     return KvFormats(base=formats.base, ranges=ranges)
 
 
-def _is_interleaved(state: State) -> bool:
-    """Return whether decode-context ranks share out this state's positions."""
-    if isinstance(state, LatentAttention):
-        return state.window is None and state.tokens_per_entry == 1
-    return isinstance(state, FullAttention)
+def _ranks_of_stage(part: _Part, asked: _Asked) -> list[Rank]:
+    """Return a stage's ranks: its interleaved states and the others, each by its own lengths.
 
-
-def _rank(part: _Part, lengths: RequestLengths, block_size: int, degrees: Degrees) -> Rank:
-    """Return one rank's part: its interleaved states and the others, each by its own lengths."""
-    split: dict[State, Share] = {
-        state: share_of(state, degrees, part.tensor)
+    Tensor ranks differ in which heads and positions they hold; bytes differ by positions alone.
+    """
+    degrees = asked.degrees
+    split = {
+        state: share_of(state, degrees, 0)
         for state in dict.fromkeys(state for layer in part.layers for state in layer.states)
     }
-    context = degrees.decode_context
-    interleaved = _only(part.layers, split, interleaved=True)
     whole = _only(part.layers, split, interleaved=False)
-    mine = lengths if context == 1 else _every(lengths, context, part.tensor % context)
-    answers = [
-        ledgers(model, part.formats, asked, block_size)
-        for model, asked in ((interleaved, mine), (whole, lengths))
-    ]
+    plain = ledgers(whole, part.formats, asked.lengths, asked.block_size)
+    interleaved = _only(part.layers, split, interleaved=True)
+    context = degrees.decode_context
+    by_place = []
+    for place in range(context):
+        mine = asked.lengths if context == 1 else _every(asked.lengths, context, place)
+        answer = ledgers(interleaved, part.formats, mine, asked.block_size)
+        by_place.append(_sums(part, (answer, plain), context))
+    widest = max(split, key=lambda state: len(split[state].heads), default=None)
+    ranks = []
+    for tensor in range(degrees.tensor):
+        share = None if widest is None else share_of(widest, degrees, tensor)
+        ranks.append(
+            replace(
+                by_place[tensor % context],
+                tensor_rank=tensor,
+                kv_heads=() if share is None else share.heads,
+                copies=1 if share is None else share.copies,
+            )
+        )
+    return ranks
+
+
+def _sums(part: _Part, answers: tuple[Ledgers, Ledgers], context: int) -> Rank:
+    """Return a rank that holds what both answers count; the first one's positions interleaved."""
     shapes = [answer.shape for answer in answers]
     period = lcm(shapes[0].growth_tokens * context, shapes[1].growth_tokens)
     growth = sum(
         shape.growth_bytes * (period // (shape.growth_tokens * times))
         for shape, times in zip(shapes, (context, 1), strict=True)
     )
-    widest = max(split.values(), key=lambda share: len(share.heads), default=None)
-    copies = 1 if widest is None else widest.copies
     return Rank(
         pipeline_rank=part.stage,
-        tensor_rank=part.tensor,
+        tensor_rank=0,
         first_layer=part.first,
         last_layer=part.first + len(part.layers) - 1,
-        kv_heads=() if widest is None else widest.heads,
-        copies=copies,
+        kv_heads=(),
+        copies=1,
         growth_bytes=growth,
         growth_tokens=period,
         fixed_bytes=sum(shape.fixed_bytes for shape in shapes),
@@ -383,7 +255,7 @@ def _only(layers: tuple[Layer, ...], split: dict[State, Share], *, interleaved: 
             states=tuple(
                 split[state].state
                 for state in layer.states
-                if _is_interleaved(state) is interleaved and not isinstance(state, Shared)
+                if is_interleaved(state) is interleaved and not isinstance(state, Shared)
             )
         )
         for layer in layers
@@ -404,7 +276,7 @@ def _every(lengths: RequestLengths, context: int, rank: int) -> RequestLengths:
 def _why(model: ModelState, degrees: Degrees, stages: tuple[int, ...]) -> tuple[Note, ...]:
     """Return why the ranks hold other than a plain division would say."""
     notes = []
-    states = [state for run in model.runs for state in run.layer.states]
+    states = list(_states(model))
     heads = [state.kv_heads for state in states if isinstance(state, Heads)]
     if degrees.tensor > degrees.decode_context and any(n < degrees.tensor for n in heads):
         notes.append(
