@@ -28,7 +28,7 @@ def counted_matrices(weights: ModelWeights) -> CountedMatrices:
             used = block.repeats * line.active_parameters
             if _is_output(line) or (weights.tied and _is_token_table(block, line)):
                 logits_weights += used
-            elif line.kind in {Kind.MATRIX, Kind.CONVOLUTION}:
+            elif line.kind in {Kind.MATRIX, Kind.GATE, Kind.CONVOLUTION}:
                 token_weights += used
             else:
                 continue
