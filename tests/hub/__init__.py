@@ -1,0 +1,1 @@
+"""Tests of reading from the Hub, and the server they read from."""
