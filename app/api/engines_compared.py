@@ -1,0 +1,143 @@
+"""`/engines/side-by-side`: from a checked request to all engines' rows, and to JSON."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from app.api.answers import Answer, NoteAnswer, notes_answer
+from app.api.engine_answers import SpentAnswer
+from app.api.engine_models import engine_model
+from app.api.engines_schemas import SideBySideRequest
+from app.api.schemas import PairFormat
+from app.domain.dtypes import dtype_named
+from app.domain.notes import Note
+from app.domain.units import bytes_text
+from app.engines.side_by_side import EngineRow, Question, SideBySide, default_lengths, side_by_side
+
+# What a model without a length of its own is compared at.
+DEFAULT_CONTEXT_TOKENS = 32_768
+_NOT_COUNTED = (
+    Note("weights", "the model's weights"),
+    Note("activations", "activations, workspaces and captured graphs"),
+    Note("communication", "communication buffers"),
+)
+
+
+class LengthBytesAnswer(Answer):
+    """One request of a length; `bytes` is null beyond the longest request."""
+
+    length_tokens: int
+    bytes: int | None
+    bytes_text: str
+
+
+class EngineRowAnswer(Answer):
+    """One engine's answer; null figures where it refuses, with the reason."""
+
+    engine: str
+    title: str
+    version: str
+    refusal: NoteAnswer | None
+    tokens: int | None = Field(description="What the budget holds, as that engine counts.")
+    concurrency: float | None = Field(description="Requests of the longest length at once.")
+    concurrency_exact: str | None
+    still_bytes: int | None = Field(description="Of a request: what does not grow any more.")
+    slope_bytes: int | None
+    slope_tokens: int | None = Field(description="slope_bytes are added by every so many tokens.")
+    request_bytes: int | None = Field(description="One request of the longest length.")
+    need_bytes: int | None = Field(description="What of it the model needs, in this format.")
+    lengths: list[LengthBytesAnswer]
+    spent: list[SpentAnswer]
+    formulas: list[str]
+    printed: list[str]
+    assumptions: list[NoteAnswer]
+
+
+class SideBySideAnswer(Answer):
+    """Every engine's row, and the model's own need at the same lengths."""
+
+    context_tokens: int
+    available_bytes: int
+    available_bytes_text: str
+    need_bytes: int
+    need_format: str
+    need: list[LengthBytesAnswer]
+    engines: list[EngineRowAnswer]
+    formula: str
+    assumptions: list[NoteAnswer]
+    not_counted: list[NoteAnswer]
+
+
+def compute_side_by_side(request: SideBySideRequest) -> SideBySide:
+    """Return the rows of a request; raises a DomainError that names the field."""
+    model = engine_model(request.model)
+    context = request.context_tokens or model.max_context_tokens or DEFAULT_CONTEXT_TOKENS
+    dtype = request.kv_dtype
+    pair = (dtype.k, dtype.v) if isinstance(dtype, PairFormat) else (dtype, None)
+    key = None if pair[0] is None else dtype_named(pair[0])
+    value = None if pair[1] is None else dtype_named(pair[1])
+    lengths = request.lengths or default_lengths(context)
+    question = Question(
+        model=model,
+        available_bytes=request.available_bytes,
+        context_tokens=context,
+        lengths=tuple(lengths),
+        key=key,
+        value=value,
+    )
+    return side_by_side(question, {str(name): given for name, given in request.settings.items()})
+
+
+def answer_side_by_side(request: SideBySideRequest) -> SideBySideAnswer:
+    """Return the answer of `/engines/side-by-side`."""
+    return side_by_side_answer(compute_side_by_side(request))
+
+
+def side_by_side_answer(found: SideBySide) -> SideBySideAnswer:
+    """Return the rows as JSON shows them."""
+    return SideBySideAnswer(
+        context_tokens=found.context_tokens,
+        available_bytes=found.available_bytes,
+        available_bytes_text=bytes_text(found.available_bytes),
+        need_bytes=found.need_bytes,
+        need_format=found.need_format,
+        need=[_length(length, size) for length, size in found.need],
+        engines=[_row(row) for row in found.rows],
+        formula=next((row.formulas[-1] for row in found.rows if row.formulas), ""),
+        assumptions=notes_answer(found.notes),
+        not_counted=notes_answer(_NOT_COUNTED),
+    )
+
+
+def _length(length: int, size: int | None) -> LengthBytesAnswer:
+    return LengthBytesAnswer(
+        length_tokens=length, bytes=size, bytes_text="" if size is None else bytes_text(size)
+    )
+
+
+def _row(row: EngineRow) -> EngineRowAnswer:
+    refusal = row.refusal
+    return EngineRowAnswer(
+        engine=row.engine,
+        title=row.title,
+        version=row.version,
+        refusal=None if refusal is None else NoteAnswer(code=refusal.code, text=refusal.text),
+        tokens=row.tokens,
+        concurrency=None if row.concurrency is None else float(row.concurrency),
+        concurrency_exact=None if row.concurrency is None else str(row.concurrency),
+        still_bytes=row.still_bytes,
+        slope_bytes=None if row.slope is None else row.slope.numerator,
+        slope_tokens=None if row.slope is None else row.slope.denominator,
+        request_bytes=row.request_bytes,
+        need_bytes=row.need_bytes,
+        lengths=[_length(length, size) for length, size in row.lengths],
+        spent=[
+            SpentAnswer(
+                code=part.code, bytes=part.bytes, bytes_text=bytes_text(part.bytes), text=part.text
+            )
+            for part in row.excess
+        ],
+        formulas=list(row.formulas),
+        printed=list(row.printed),
+        assumptions=notes_answer(row.notes),
+    )
