@@ -18,7 +18,7 @@ from app.domain.errors import DomainError
 
 # Names that a union puts into `loc` to say which member it tried; they are not fields of the body.
 _UNION_TAGS = {
-    "model": frozenset({"uniform", "id", "config", "layer_states", "gguf"}),
+    "model": frozenset({"uniform", "id", "config", "layer_states", "gguf", "hub"}),
     "lengths": frozenset({"list", "counts"}),
 }
 _ROW_KINDS = frozenset(
@@ -65,7 +65,7 @@ def clean_loc(loc: Sequence[str | int]) -> list[str | int]:
         if isinstance(part, str) and part in skip:
             skip = frozenset()
             continue
-        if isinstance(part, str) and (part.startswith(("list[", "constrained-", "function-"))):
+        if isinstance(part, str) and part.startswith(("list[", "constrained-", "function-", "as:")):
             continue
         skip = frozenset()
         if isinstance(part, str) and part in _UNION_TAGS:

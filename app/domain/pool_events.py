@@ -85,6 +85,11 @@ class PoolStep:
     free_blocks: int
     notes: tuple[Note, ...]
 
+    @property
+    def saved_blocks(self) -> int:
+        """Return how many blocks more the tables would take if no block had several holders."""
+        return sum(self.ref_counts.values()) - len(self.ref_counts)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolTotals:

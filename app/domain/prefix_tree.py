@@ -114,7 +114,10 @@ def tree_of_groups(groups: Sequence[PrefixGroup]) -> PrefixTree:
                 field="groups",
                 high=MAX_GROUP_NODES,
             )
-        checked_int(pending.depth, path, low=1, high=MAX_DEPTH)
+        if pending.depth > MAX_DEPTH:
+            raise OutOfRange(
+                "{field} may be nested {high} deep at most", field="groups", high=MAX_DEPTH
+            )
         if not isinstance(branch, PrefixGroup):
             here, times = _grown(nodes, pending, branch, 1, path)
             nodes[here].ending += times
