@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar, cast
 
 from app.api import schemas as s
@@ -58,12 +59,7 @@ def read_model(model: PlainModel) -> ModelReading:
 
         return _under(("model", "gguf"), lambda: read_gguf_model(model.gguf))
     if isinstance(model, s.ConfigModel):
-        from app.readers.hf_config import read_config  # noqa: PLC0415 - only when asked
-
-        reading = _under(
-            ("model", "config"),
-            lambda: read_config(model.config, encoder_tokens=model.encoder_tokens),
-        )
+        reading = _of_config(model)
     else:
         from app.catalog.models import read_entry  # noqa: PLC0415 - loads the catalogue
 
@@ -71,6 +67,29 @@ def read_model(model: PlainModel) -> ModelReading:
             ("model",), lambda: read_entry(model.id, encoder_tokens=model.encoder_tokens)
         )
     return _with_draft(reading) if model.draft_layers else reading
+
+
+def _of_config(model: s.ConfigModel) -> ModelReading:
+    from app.readers.hf_config import read_config  # noqa: PLC0415 - only when asked
+
+    given = _under(("model",), lambda: _fetched(model)) if isinstance(model, s.HubModel) else model
+    reading = _under(
+        ("model", "config"),
+        lambda: read_config(given.config, encoder_tokens=given.encoder_tokens),
+    )
+    if not isinstance(given, s.HubModel):
+        return reading
+    source = Note("hub_config", "The config is that of {repo} on the Hub, at {revision}.",
+                  {"repo": given.hub, "revision": given.revision})  # fmt: skip
+    return replace(reading, assumptions=(*reading.assumptions, source))
+
+
+def _fetched(model: s.HubModel) -> s.HubModel:
+    """Return the model with its config; the API has put it there before, the CLI has not."""
+    from app.api.hub_models import fetched  # noqa: PLC0415 - only when asked
+    from app.settings import settings  # noqa: PLC0415
+
+    return fetched(model, settings())
 
 
 def _uniform(model: s.UniformModel) -> ModelReading:

@@ -14,6 +14,8 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from pydantic_core import from_json
 
+from app.api.hub_models import resolve_hub_models
+
 
 class JsonRequest(Request):
     """A request whose JSON body is decoded by pydantic-core."""
@@ -42,6 +44,8 @@ class JsonRoute(APIRoute):
         handler = super().get_route_handler()
 
         async def handle(request: Request) -> Response:
-            return await handler(JsonRequest(request.scope, request.receive))
+            read = JsonRequest(request.scope, request.receive)
+            await resolve_hub_models(read)
+            return await handler(read)
 
         return handle

@@ -8,7 +8,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictInt, StrictStr, Tag
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    SecretStr,
+    StrictInt,
+    StrictStr,
+    Tag,
+)
+from pydantic.json_schema import SkipJsonSchema
 
 from app.domain.dtypes import MAX_ELEMENT_BYTES
 from app.domain.ledgers import MAX_BLOCK_SIZE
@@ -61,6 +71,24 @@ class ConfigModel(Strict):
     config: dict[str, Any]
     encoder_tokens: Tokens | None = Field(default=None, description="Length of the encoder's side.")
     draft_layers: bool = Field(default=False, description="Count multi-token-prediction layers.")
+
+
+class HubModel(ConfigModel):
+    """A model of the Hub, by id or address; its config is read when the request arrives.
+
+    Only where the server's operator has enabled it. A token may come in the header X-Hub-Token.
+    """
+
+    config: SkipJsonSchema[dict[str, Any]] = Field(default_factory=dict)
+    hub: Annotated[StrictStr, Field(min_length=1, max_length=1000)] = Field(
+        examples=["Qwen/Qwen3-8B"]
+    )
+    revision: Annotated[StrictStr, Field(min_length=1, max_length=200)] | None = Field(
+        default=None, description="Branch, tag or commit; left out, main."
+    )
+    token: SecretStr | None = Field(
+        default=None, description="Opens a gated model; used for this request and kept nowhere."
+    )
 
 
 class GgufModel(Strict):
@@ -177,9 +205,9 @@ class LayerStatesModel(Strict):
 
 
 def _model_form(value: object) -> str | None:
-    """Return which of the five forms a model is given in, by the field that only it has."""
+    """Return which of the six forms a model is given in, by the field that only it has."""
     has = value.__contains__ if isinstance(value, dict) else lambda key: hasattr(value, key)
-    for key in ("id", "config", "layer_states", "gguf"):
+    for key in ("hub", "id", "config", "layer_states", "gguf"):
         if has(key):
             return key
     if isinstance(value, dict) or has("layers"):
@@ -192,13 +220,14 @@ ModelInput = Annotated[
     | Annotated[CatalogueModel, Tag("id")]
     | Annotated[ConfigModel, Tag("config")]
     | Annotated[LayerStatesModel, Tag("layer_states")]
-    | Annotated[GgufModel, Tag("gguf")],
+    | Annotated[GgufModel, Tag("gguf")]
+    | Annotated[HubModel, Tag("hub")],
     Discriminator(
         _model_form,
         custom_error_type="model_form",
         custom_error_message=(
             "model must be an object with layers, kv_heads and head_dim, or with one of "
-            "id, config, layer_states or gguf"
+            "id, config, layer_states, gguf or hub"
         ),
     ),
     Field(
