@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from fastapi import APIRouter, FastAPI
 
-from app.api import catalogue, health, ledgers, problems
+from app.api import (
+    block_pool,
+    catalogue,
+    engines,
+    health,
+    ledgers,
+    parallel,
+    prefix_hashes,
+    problems,
+    sharing,
+)
 from app.pages import docs
 from app.pages import ledgers as ledgers_page
 from app.settings import Settings, settings
@@ -30,7 +40,12 @@ def create_app(config: Settings | None = None) -> FastAPI:
     problems.install(app)
     api = APIRouter(prefix="/api/v1")
     api.include_router(ledgers.router)
+    api.include_router(sharing.router)
+    api.include_router(parallel.router)
+    api.include_router(prefix_hashes.router)
+    api.include_router(block_pool.router)
     api.include_router(catalogue.router)
+    api.include_router(engines.router)
     app.include_router(api)
     app.include_router(health.router)
     for page in (ledgers_page, docs):
