@@ -110,7 +110,8 @@ HUB_TOTALS: list[tuple[str, dict[str, Any] | None, int, str]] = [
     ("zai-org/GLM-4.5", None, 358_337_791_296, "BF16 F32"),
     ("zai-org/GLM-5", None, 753_864_139_008, "BF16 F32"),
     ("zai-org/GLM-5.2", None, 753_329_940_480, "BF16 F32"),
-    ("zai-org/GLM-5.1-FP8", {**FP8_TILES, "modules_to_not_convert": ["lm_head", "model.embed_tokens"]},
+    ("zai-org/GLM-5.1-FP8",
+     {**FP8_TILES, "modules_to_not_convert": ["lm_head", "model.embed_tokens"]},
      753_910_024_032, "BF16 F32 F8_E4M3"),
     ("Qwen/Qwen3.5-9B", None, 9_653_104_368, "BF16"),
     ("Qwen/Qwen3.5-35B-A3B", None, 35_951_822_704, "BF16"),
@@ -169,7 +170,7 @@ def test_totals_of_published_checkpoints(
 def test_gpt_oss_is_as_long_as_its_index_says(name: str, size_bytes: int) -> None:
     """MXFP4 experts with a byte of scale for each 32 values, the rest BF16.
 
-    `total_size` of model.safetensors.index.json at https://huggingface.co/openai/gpt-oss-20b (-120b).
+    `total_size` of the index at https://huggingface.co/openai/gpt-oss-20b and gpt-oss-120b.
     """
     scheme = {
         "quant_method": "mxfp4",
