@@ -89,6 +89,27 @@ class GenerationCost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeStep:
+    """One decode step of a batch of sequences of one length: its products beside its bytes."""
+
+    batch: int
+    length_tokens: int
+    macs: int
+    weights_read_bytes: int
+    state_read_bytes: int
+
+    @property
+    def read_bytes(self) -> int:
+        """Return the bytes of the step."""
+        return self.weights_read_bytes + self.state_read_bytes
+
+    @property
+    def flops_per_byte(self) -> float:
+        """Return the arithmetic intensity: two operations a product, over the bytes read."""
+        return 2 * self.macs / self.read_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeBound:
     """What memory bandwidth allows a decode step at a batch of sequences of one length.
 
@@ -153,6 +174,36 @@ def generation_cost(plan: WorkPlan, *, prompt_tokens: int, output_tokens: int) -
     )
 
 
+def decode_step(
+    plan: WorkPlan, *, batch: int, length_tokens: int, weights_bytes: int | None = None
+) -> DecodeStep:
+    """Return one decode step of `batch` sequences of `length_tokens` each, with the cache.
+
+    The weights are read once for the whole batch, every sequence's state once each.
+    `weights_bytes`, where known, replaces the weights counted from the shape.
+
+    Raises:
+        Missing: when neither the shape nor the caller says what the weights take.
+        OutOfRange: outside the bounds of batch, length or weights.
+
+    """
+    checked_int(batch, "batch", low=1, high=MAX_BATCH)
+    step = step_cost(plan, length_tokens).with_cache
+    weights = plan.weights_bytes
+    if weights_bytes is not None:
+        weights = checked_int(weights_bytes, "weights_bytes", low=1, high=MAX_WEIGHTS_BYTES)
+    if not weights:
+        raise Missing("{field} is required where the model's sizes are not known",
+                      field="weights_bytes")  # fmt: skip
+    return DecodeStep(
+        batch=batch,
+        length_tokens=length_tokens,
+        macs=batch * step.macs,
+        weights_read_bytes=weights,
+        state_read_bytes=batch * step.state_read_bytes,
+    )
+
+
 def decode_bound(
     plan: WorkPlan,
     *,
@@ -163,36 +214,25 @@ def decode_bound(
 ) -> DecodeBound:
     """Return arithmetic intensity and the bandwidth's bound of one decode step.
 
-    The weights are read once for the whole batch, every sequence's state once each.
-    `weights_bytes`, where known, replaces the weights counted from the shape.
-
     Raises:
-        Missing: when neither the shape nor the caller says what the weights take.
-        OutOfRange: outside the bounds of batch, length, bandwidth or weights.
+        Missing: as `decode_step`.
+        OutOfRange: as `decode_step`, and outside the bounds of bandwidth.
 
     """
-    checked_int(batch, "batch", low=1, high=MAX_BATCH)
     bandwidth = checked_int(
         bandwidth_bytes_per_s, "bandwidth_bytes_per_s", low=1, high=MAX_BANDWIDTH_BYTES_PER_S
     )
-    step = step_cost(plan, length_tokens).with_cache
-    weights = plan.weights_bytes
-    if weights_bytes is not None:
-        weights = checked_int(weights_bytes, "weights_bytes", low=1, high=MAX_WEIGHTS_BYTES)
-    if not weights:
-        raise Missing("{field} is required where the model's sizes are not known",
-                      field="weights_bytes")  # fmt: skip
-    state = batch * step.state_read_bytes
+    step = decode_step(plan, batch=batch, length_tokens=length_tokens, weights_bytes=weights_bytes)
     return DecodeBound(
         batch=batch,
         length_tokens=length_tokens,
         bandwidth_bytes_per_s=bandwidth,
-        macs=batch * step.macs,
-        weights_read_bytes=weights,
-        state_read_bytes=state,
-        flops_per_byte=2 * batch * step.macs / (weights + state),
-        seconds_per_step=(weights + state) / bandwidth,
-        tokens_per_s_bound=batch * bandwidth / (weights + state),
+        macs=step.macs,
+        weights_read_bytes=step.weights_read_bytes,
+        state_read_bytes=step.state_read_bytes,
+        flops_per_byte=step.flops_per_byte,
+        seconds_per_step=step.read_bytes / bandwidth,
+        tokens_per_s_bound=batch * bandwidth / step.read_bytes,
     )
 
 

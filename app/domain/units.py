@@ -8,6 +8,7 @@ GIB = 2**30
 TIB = 2**40
 PIB = 2**50
 
+_DECIMAL = (("E", 18), ("P", 15), ("T", 12), ("G", 9), ("M", 6), ("k", 3))
 _BINARY = (("PiB", PIB), ("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB))
 
 
@@ -47,3 +48,15 @@ def percent_text(part: int, whole: int) -> str:
     if whole == 0:
         return "0 %"
     return f"{_scaled(100 * part, whole, 1)} %"
+
+
+def si_text(amount: int, unit: str, digits: int = 2) -> str:
+    """Return an exact count in the largest decimal prefix that it reaches: G is 10^9, never 2^30.
+
+    >>> si_text(7_504_658_432, "MAC")
+    '7.5 GMAC'
+    """
+    for prefix, power in _DECIMAL:
+        if amount >= 10**power:
+            return f"{_scaled(amount, 10**power, digits)} {prefix}{unit}"
+    return f"{amount} {unit}"

@@ -125,7 +125,7 @@ def plan_work(
                 encoder_macs += shape.encoder_weights(state) * state.encoder_tokens
     if counted is None:
         logits = shape.logits_weights()
-        weights_bytes = weight_format.bytes_for(token_macs + logits, field="weight_dtype")
+        weights_bytes = weight_format.bytes_for(token_macs + logits, field="weight_format")
     else:
         # The list has cross-attention's keys and values too, which pass encoder positions only.
         token_macs = max(0, counted.token_weights - encoder_weights)
@@ -139,7 +139,7 @@ def plan_work(
         encoder_macs=encoder_macs,
         logits_macs=logits,
         weights_bytes=weights_bytes,
-        encoder_weights_bytes=weight_format.bytes_for(encoder_weights, field="weight_dtype"),
+        encoder_weights_bytes=weight_format.bytes_for(encoder_weights, field="weight_format"),
         recurrent_bytes=recurrent_bytes,
         assumptions=_assumptions(model, shape),
         not_counted=(
@@ -287,7 +287,7 @@ def _not_counted(model: ModelState, shape: ProjectionShape) -> tuple[Note, ...]:
         )
         return tuple(notes)
     if shape.intermediate_size is None:
-        notes.append(Note("mlp", "The MLP is not counted: its width is not given."))
+        notes.append(Note("mlp", "The MLP is not counted: its shape is not given."))
     if shape.vocab_size is None:
         notes.append(Note("logits", "The logits are not counted: no vocabulary size is given."))
     if "latent_attention" in model.kinds and shape.latent is None:

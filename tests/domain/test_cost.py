@@ -500,7 +500,7 @@ def test_weights_must_fill_whole_blocks() -> None:
     model = ModelState.uniform(layers=1, kv_heads=1, head_dim=5)
     with pytest.raises(Unsupported) as caught:
         plan_work(model, FP16, ProjectionShape(hidden_size=5), DTYPES["q4_0"])
-    assert caught.value.field == ("weight_dtype",)
+    assert caught.value.field == ("weight_format",)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.units import bytes_text, percent_text
+from app.domain.units import bytes_text, percent_text, si_text
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,19 @@ def test_no_unit_shows_1024_of_itself(amount: int) -> None:
 def test_percent(part: int, whole: int, text: str) -> None:
     """A share has one decimal, rounded half up; the share of nothing is nothing."""
     assert percent_text(part, whole) == text
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        (0, "0 MAC"),
+        (999, "999 MAC"),
+        (1000, "1 kMAC"),
+        (7_504_658_432, "7.5 GMAC"),
+        (2**30, "1.07 GMAC"),
+        (5 * 10**21, "5000 EMAC"),
+    ],
+)
+def test_decimal_prefixes(amount: int, text: str) -> None:
+    """Counts of work take decimal prefixes, so that G is 10^9 and nothing else."""
+    assert si_text(amount, "MAC") == text
