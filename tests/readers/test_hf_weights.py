@@ -68,6 +68,8 @@ def test_every_case_is_met_exactly() -> None:
     }
     assert wrong == {}
     assert len(rows) == 151
+    tied = {row["hf_id"]: row["tied"] for row in rows}
+    assert {name: read_weights(configs()[name]).tied for name in tied} == tied
 
 
 def test_more_classes_built_without_weights() -> None:
@@ -304,6 +306,95 @@ def test_longcat_s_idle_experts_hold_no_weights() -> None:
     assert idle == 3 * 64
 
 
+# The same model said in other words
+
+
+def small(model_type: str, **fields: Any) -> dict[str, Any]:
+    """Return a small config of a family."""
+    sizes = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "head_dim": 16,
+             "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 50}  # fmt: skip
+    return {"model_type": model_type, **sizes, **fields}
+
+
+GLM = {"q_lora_rank": 32, "kv_lora_rank": 16, "moe_intermediate_size": 32, "n_routed_experts": 4}
+STEP = {"num_local_experts": 4, "moe_intermediate_size": 32, "share_expert_dim": 32,
+        "layer_types": ["full_attention", "sliding_attention", "full_attention"]}  # fmt: skip
+KDA = {"kv_lora_rank": 16, "moe_intermediate_size": 32, "num_local_experts": 4}
+M3 = {"dense_intermediate_size": 96, "num_local_experts": 4, "shared_intermediate_size": 32,
+      "layer_types": ["minimax_m3_sparse"] * 3}  # fmt: skip
+LFM2 = {"layer_types": ["conv"] * 3, "tie_word_embeddings": True}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (small("glm_moe_dsa", **GLM, index_topk_pattern="FSF"),
+         small("glm_moe_dsa", **GLM, indexer_types=["full", "shared", "full"])),
+        (small("glm_moe_dsa", **GLM, index_topk_pattern=["full", "shared", "full"]),
+         small("glm_moe_dsa", **GLM, index_topk_freq=2, index_skip_topk_offset=1)),
+        (small("step3p5", **STEP, moe_layers_enum="1, 2"),
+         small("step3p5", **STEP, mlp_layer_types=["dense", "sparse", "sparse"])),
+        (small("step3p5", **STEP, moe_layers_enum=[0]),
+         small("step3p5", **STEP, mlp_layer_types=["sparse", "dense", "dense"])),
+        (small("step3p5", **STEP, attention_other_setting={"num_attention_heads": 8}),
+         small("step3p5", **STEP, num_sliding_attention_heads=8)),
+        (small("kimi_linear", **KDA, linear_head_dim=8, linear_num_heads=2,
+               layer_types=["linear_attention", "full_attention", "linear_attention"]),
+         small("kimi_linear", **KDA, linear_attn_config={
+             "head_dim": 8, "num_heads": 2, "full_attn_layers": [2]})),
+        (small("minimax_m3_vl_text", **M3, index_n_heads=2, index_head_dim=8),
+         small("minimax_m3_vl_text", **M3, sparse_attention_config={
+             "sparse_num_index_heads": 2, "sparse_index_dim": 8})),
+        (small("minimax_m3_vl_text", **M3, index_n_heads=2, index_head_dim=8),
+         small("minimax_m3_vl_text", **M3, index_n_heads=2, index_head_dim=8,
+               sparse_attention_config={})),
+        (small("gemma3n_text", intermediate_size=[96] * 3), small("gemma3n_text")),
+        (small("gemma3n_text", intermediate_size=[16_384] * 3),
+         {key: value for key, value in small("gemma3n_text").items()
+          if key != "intermediate_size"}),
+        # Two thirds of 96, times a factor, up to whole multiples; without a factor just 64.
+        (small("lfm2", **LFM2, block_ffn_dim_multiplier=1.1, block_multiple_of=8),
+         small("lfm2", **LFM2, block_auto_adjust_ff_dim=False, intermediate_size=72)),
+        (small("lfm2", **LFM2, block_ffn_dim_multiplier=None),
+         small("lfm2", **LFM2, block_auto_adjust_ff_dim=False, intermediate_size=64)),
+        (small("exaone", num_layers=3), small("llama")),
+        (small("kimi_linear", **KDA, linear_attn_config={"num_heads": 2}),
+         small("kimi_linear", **KDA, linear_num_heads=2)),
+        (small("cohere", use_qk_norm=False), small("cohere")),
+        (small("deepseek_v4", compress_rates={"compressed_sparse_attention": 8,
+                                              "heavily_compressed_attention": 64}),
+         small("deepseek_v4", compress_rate_csa=8, compress_rate_hca=64)),
+    ],
+)  # fmt: skip
+def test_the_same_model_in_other_words(one: dict[str, Any], other: dict[str, Any]) -> None:
+    """Two spellings of one model have the same weights, component by component."""
+    assert read_weights(one).by_component() == read_weights(other).by_component()
+
+
+def test_falcon_s_norms() -> None:
+    """A new Falcon decoder has two norms a layer unless told one; an old parallel one has one."""
+    base = small("falcon", num_kv_heads=2, parallel_attn=True, new_decoder_architecture=True)
+    two = read_weights(base).parameters()
+    one = read_weights({**base, "num_ln_in_parallel_attn": 1}).parameters()
+    assert two - one == 3 * 2 * 64
+    in_turn = read_weights({**base, "parallel_attn": False}).parameters()
+    assert in_turn == two
+
+
+def test_cohere_s_head_norms() -> None:
+    """Cohere norms each head with a weight of its own: 4 query and 2 KV heads of 16, 3 layers."""
+    with_norms = read_weights(small("cohere", use_qk_norm=True)).parameters()
+    assert with_norms - read_weights(small("cohere")).parameters() == 3 * (4 + 2) * 16
+
+
+def test_an_untied_t5_has_an_output_of_its_own() -> None:
+    """T5 1.1 and its kin keep the output apart from the shared embedding."""
+    base = {"model_type": "t5", "d_model": 64, "d_ff": 96, "d_kv": 16, "num_heads": 4,
+            "num_layers": 2, "vocab_size": 50}  # fmt: skip
+    untied = read_weights({**base, "tie_word_embeddings": False}).parameters()
+    assert untied - read_weights(base).parameters() == 50 * 64
+
+
 # Refusals
 
 LLAMA: dict[str, Any] = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2,
@@ -363,6 +454,9 @@ REFUSED: list[tuple[str, dict[str, Any], type[DomainError], str]] = [
     ("no factor", {"model_type": "mamba2", "expand": None}, Missing, "expand"),
     ("Mamba heads that do not divide", {"model_type": "zamba", "n_mamba_heads": 7}, Conflict,
      "n_mamba_heads"),
+    ("an indexer word that is unknown", {"model_type": "glm_moe_dsa", "num_hidden_layers": 1,
+                                         "index_topk_pattern": ["some"]}, Conflict,
+     "index_topk_pattern.0"),
     ("layers in words", {"model_type": "step3p5", "moe_layers_enum": "3,four"}, Conflict,
      "moe_layers_enum"),
     ("an image smaller than a patch", {"model_type": "llava", "vision_config": {

@@ -189,6 +189,7 @@ def test_the_config_may_stand_in_the_text_part() -> None:
     ("scheme", "error", "field"),
     [
         ({}, Missing, "quantization_config.quant_method"),
+        ({"quant_method": "compressed-tensors"}, Missing, "quantization_config.config_groups"),
         ({"quant_method": "magic"}, Unsupported, "quantization_config.quant_method"),
         ({"quant_method": 4}, WrongType, "quantization_config.quant_method"),
         ({"quant_method": "gptq"}, Missing, "quantization_config.bits"),

@@ -72,10 +72,9 @@ class Decoder:
             bias = chosen(fields, self.final_norm_bias)
             lines += norm(self.final_norm, hidden(fields), bias=bias)
         lines += self.last(fields)
-        if self.head:
-            head = linear(self.head, Component.OUTPUT, self.vocabulary(fields), self.width(fields),
-                          bias=chosen(fields, self.head_bias), cut=Cut.VOCABULARY)  # fmt: skip
-            lines += head[1:] if tied else head
+        head = linear(self.head, Component.OUTPUT, self.vocabulary(fields), self.width(fields),
+                      bias=chosen(fields, self.head_bias), cut=Cut.VOCABULARY)  # fmt: skip
+        lines += head[1:] if tied else head
         return WeightBlock(part=part, place=Place.LAST, lines=lines)
 
 

@@ -140,11 +140,6 @@ def _falcon_norms(fields: Fields, _layer: int) -> str:
     return "shared" if number == 1 else "apart"
 
 
-def _stablelm_head_norms(fields: Fields, layer: int) -> Heads:
-    """StableLM norms each head with a weight of its own."""
-    return Attention().geometry(fields, layer)
-
-
 def gpt2_positions(fields: Fields) -> Lines:
     """Return the learned positions of GPT-2."""
     return table("transformer.wpe.weight", fields.size("max_position_embeddings"), hidden(fields))

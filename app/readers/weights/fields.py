@@ -69,6 +69,7 @@ class Fields:
     path: FieldPath = ()
     used: dict[str, object] = field(default_factory=dict)
     lists: dict[tuple[str, str], tuple[object, ...] | None] = field(default_factory=dict)
+    nested: dict[str, Fields] = field(default_factory=dict)
 
     @property
     def facts(self) -> ClassFacts:
@@ -268,11 +269,18 @@ class Fields:
     def part(self, name: str, *, model_type: str | None = None) -> Fields:
         """Return a nested config: the file's, else the one that the class builds by default.
 
+        It is made once, since layers ask for theirs again and again.
+
         Raises:
             WrongType: when it is no object.
             Missing: when the file has none and the class names none.
 
         """
+        if name not in self.nested:
+            self.nested[name] = self._part(name, model_type)
+        return self.nested[name]
+
+    def _part(self, name: str, model_type: str | None) -> Fields:
         default = self.facts.parts.get(name, {})
         _, raw = self.find(name)
         if raw is None:

@@ -25,6 +25,7 @@ from app.readers.weights.experts import (
 )
 from app.readers.weights.fields import Fields
 from app.readers.weights.latent import HyperConnections, Latent
+from app.readers.weights.layer_types import Rule as KindRule
 from app.readers.weights.layer_types import always, every, layer_kind
 from app.readers.weights.lines import Lines, linear, norm, vector
 from app.readers.weights.moe import (
@@ -78,7 +79,7 @@ def _jamba_sparse(fields: Fields, layer: int) -> bool:
     return layer % period == offset and fields.size("num_experts") > 1
 
 
-def _listed_attention(name: str) -> object:
+def _listed_attention(name: str) -> KindRule:
     """Return a rule: full attention in the layers that the config lists."""
     return lambda fields, layer: "full" if layer in (fields.sizes(name) or ()) else "linear"
 
@@ -168,7 +169,7 @@ def _falcon_h1_inner(fields: Fields) -> int:
     return given or fields.whole("mamba_expand", hidden(fields))
 
 
-def _kda_kind(period_rule: object) -> object:
+def _kda_kind(own: KindRule) -> KindRule:
     """Return a rule: `linear_attn_config` lists layers from 1, else the family's own."""
 
     def kind(fields: Fields, layer: int) -> str:
@@ -176,14 +177,14 @@ def _kda_kind(period_rule: object) -> object:
             listed = fields.part("linear_attn_config").sizes("full_attn_layers")
             if listed is not None:
                 return "full" if layer + 1 in listed else "linear"
-        return period_rule(fields, layer)  # type: ignore[operator,no-any-return]
+        return own(fields, layer)
 
     return kind
 
 
 KIMI_KIND = layer_kind(
     "layer_types",
-    _kda_kind(lambda _fields, layer: "full" if layer and layer % 4 == 0 else "linear"),  # type: ignore[arg-type]
+    _kda_kind(lambda _fields, layer: "full" if layer and layer % 4 == 0 else "linear"),
 )
 GLM5_KIND = layer_kind("layer_types", every("", 4, "full", "linear"))
 
@@ -254,7 +255,7 @@ HYBRID: dict[str, Decoder] = {
         final_norm="model.final_layernorm",
     ),
     "bamba": plain(
-        Switch(rule=_listed_attention("attn_layer_indices"), parts={  # type: ignore[arg-type]
+        Switch(rule=_listed_attention("attn_layer_indices"), parts={
             "full": (BIASED_ATTENTION,), "linear": (Mamba2(inner=expanded("mamba_expand")),),
         }),
         FeedForward(at="feed_forward", bias="mlp_bias"),

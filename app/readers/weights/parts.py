@@ -113,6 +113,9 @@ def model_wide_heads(fields: Fields, _layer: int) -> Heads:
     return Heads(queries=queries, keys=queries, key_dim=dim, value_dim=dim)
 
 
+_LAYER_BLIND = frozenset({usual_heads, model_wide_heads})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
     """Query, key, value and output projections, with what families add to them.
@@ -141,7 +144,9 @@ class Attention:
     component: Component = Component.ATTENTION
 
     def variant(self, fields: Fields, layer: int, /) -> Hashable:
-        """Return the layer's heads."""
+        """Return the layer's heads, unless the family's geometry is the same in every layer."""
+        if self.geometry in _LAYER_BLIND:
+            return None
         return self.geometry(fields, layer)
 
     def lines(self, fields: Fields, layer: int, /) -> Lines:
@@ -272,20 +277,6 @@ class Norms(Uniform):
             return ()
         width, bias = hidden(fields), chosen(fields, self.bias)
         return tuple(line for name in self.names for line in norm(name, width, bias=bias))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Vectors(Uniform):
-    """Vectors of the model's width, or of a given shape: scales and gates of a residual path."""
-
-    names: tuple[str, ...]
-    shape: tuple[int, ...] | None = None
-    component: Component = Component.OTHER
-
-    def lines(self, fields: Fields, _layer: int, /) -> Lines:
-        """Return one vector for each name."""
-        shape = (hidden(fields),) if self.shape is None else self.shape
-        return tuple(line for name in self.names for line in vector(name, self.component, *shape))
 
 
 Rule = Callable[[Fields, int], Hashable]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from app.domain.errors import Missing, OutOfRange, Unsupported, WrongType, shown
 from app.domain.notes import Note
+from app.domain.stored_weights import MAX_PARAMETERS
 from app.domain.weight_formats import Plain
 from app.domain.weights import BF16, ModelWeights, Part, WeightBlock
 from app.readers.weights.encoder_decoder import PAIRS
@@ -14,9 +15,6 @@ from app.readers.weights.fields import Fields
 from app.readers.weights.multi_token import draft_blocks
 from app.readers.weights.quantization import read_scheme
 from app.readers.weights.wrappers import WRAPPERS, Wrapper
-
-# Four petabytes in FP32: no total in bytes passes 2^53, which JavaScript still tells apart.
-MAX_PARAMETERS = 2**50
 
 
 def read_weights(config: Mapping[str, object]) -> ModelWeights:
