@@ -32,6 +32,8 @@ from app.readers.reading import ModelReading
 T = TypeVar("T")
 # From here on NumPy counts lengths faster than its own import costs.
 MANY_LENGTHS = 100_000
+# Up to here a bin for every length is cheaper than sorting (4 Mi bins take 32 MiB).
+MANY_BINS = 1 << 22
 
 PlainModel = s.UniformModel | s.CatalogueModel | s.ConfigModel | s.LayerStatesModel | s.GgufModel
 
@@ -196,19 +198,31 @@ def read_formats(request: s.WithModel, reading: ModelReading) -> tuple[KvFormats
     """Return the formats of a request's cache, and what was assumed to get them.
 
     Raises:
+        DomainError: as `formats_of`.
+
+    """
+    return formats_of(request.kv_dtype, request.element_bytes, reading)
+
+
+def formats_of(
+    kv_dtype: s.KvDType | None, element_bytes: int | None, reading: ModelReading
+) -> tuple[KvFormats, tuple[Note, ...]]:
+    """Return the formats that are asked for, else the model's own, else 16 bits.
+
+    Raises:
         Unknown: for a format that is not known.
         Conflict: when both `kv_dtype` and `element_bytes` are given, or ranges are malformed.
 
     """
-    if request.element_bytes is not None:
-        if request.kv_dtype is not None:
+    if element_bytes is not None:
+        if kv_dtype is not None:
             raise Conflict("{field} and kv_dtype both say how wide an element is: give one",
                            field="element_bytes")  # fmt: skip
-        return KvFormats.same(dtype_of_element_bytes(request.element_bytes)), ()
-    if isinstance(request.kv_dtype, list):
-        return _format_ranges(request.kv_dtype), ()
-    if request.kv_dtype is not None:
-        pair = _pair(request.kv_dtype, ("kv_dtype",))
+        return KvFormats.same(dtype_of_element_bytes(element_bytes)), ()
+    if isinstance(kv_dtype, list):
+        return _format_ranges(kv_dtype), ()
+    if kv_dtype is not None:
+        pair = _pair(kv_dtype, ("kv_dtype",))
         return KvFormats(base=pair), ()
     if reading.dtype is not None:
         own = dtype_named(reading.dtype, field=("model", "torch_dtype"))
@@ -259,5 +273,11 @@ def _counts_of_many(lengths: list[int]) -> dict[int, int]:
     """Count long lists, checked by the schema before, several times faster than a dictionary."""
     import numpy as np  # noqa: PLC0415 - only for long lists
 
-    values, counts = np.unique(np.array(lengths, dtype=np.int64), return_counts=True)
+    array = np.array(lengths, dtype=np.int64)
+    if array.max() < MANY_BINS:
+        every = np.bincount(array)
+        values = np.flatnonzero(every)
+        counts = every[values]
+    else:
+        values, counts = np.unique(array, return_counts=True)
     return dict(zip(values.tolist(), counts.tolist(), strict=True))

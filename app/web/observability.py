@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
 import secrets
 import sys
 import time
-from typing import Any
+from datetime import UTC, datetime
 
-import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 ID_HEADER = b"x-request-id"
@@ -19,21 +19,19 @@ _GIVEN_ID = re.compile(rb"[A-Za-z0-9._-]{8,64}")
 QUIET_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 
 
+LOG = logging.getLogger("kv_ledger.access")
+
+
 def configure_logging(level: str) -> None:
-    """Send structured lines to standard error."""
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.dict_tracebacks,
-            structlog.processors.JSONRenderer(),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(
-            logging.getLevelNamesMapping()[level.upper()]
-        ),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
-        cache_logger_on_first_use=True,
-    )
+    """Send structured lines to standard error.
+
+    The standard library writes them: a logging framework took a fifth of the start-up time.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    LOG.handlers[:] = [handler]
+    LOG.propagate = False
+    LOG.setLevel(level.upper())
 
 
 def route_of(scope: Scope) -> str:
@@ -55,7 +53,6 @@ class AccessLog:
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
-        self.log: Any = structlog.get_logger("access")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request and log its method, route, status and time."""
@@ -76,13 +73,21 @@ class AccessLog:
         try:
             await self.app(scope, receive, watch)
         finally:
-            quiet = scope["path"] in QUIET_PATHS
-            (self.log.debug if quiet else self.log.info)(
-                "request",
-                method=scope["method"],
-                route=route_of(scope),
-                status=status,
-                ms=round((time.perf_counter() - started) * 1000, 1),
-                request_id=request_id.decode(),
-                worker=os.getpid(),
-            )
+            level = logging.DEBUG if scope["path"] in QUIET_PATHS else logging.INFO
+            if LOG.isEnabledFor(level):
+                LOG.log(level, "%s", _line(scope, status, started, request_id))
+
+
+def _line(scope: Scope, status: int, started: float, request_id: bytes) -> str:
+    return json.dumps(
+        {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "event": "request",
+            "method": scope["method"],
+            "route": route_of(scope),
+            "status": status,
+            "ms": round((time.perf_counter() - started) * 1000, 1),
+            "request_id": request_id.decode(),
+            "worker": os.getpid(),
+        }
+    )

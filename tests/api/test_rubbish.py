@@ -131,3 +131,12 @@ def test_long_lists_are_counted_alike(client: TestClient) -> None:
     figures = ("effective_bytes", "padded_bytes", "paged_bytes", "blocks", "request_count")
     assert {k: listed[k] for k in figures} == {k: summed[k] for k in figures}
     assert [row["length"] for row in listed["requests"]] == drawn[:3]
+
+
+def test_long_lists_of_long_lengths_are_counted_alike(client: TestClient) -> None:
+    """Lengths too long for a bin each are counted by sorting, to the same figures."""
+    drawn = [10_000_000 + index % 2 for index in range(100_000)]
+    model = {"layers": 1, "kv_heads": 1, "head_dim": 1}
+    listed = client.post("/api/v1/ledgers", json=GOOD | {"model": model, "lengths": drawn}).json()
+    assert listed["effective_bytes"] == 4 * (50_000 * 10_000_000 + 50_000 * 10_000_001)
+    assert listed["blocks"] == 50_000 * 625_000 + 50_000 * 625_001

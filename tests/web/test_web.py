@@ -110,8 +110,8 @@ def test_logs_hold_no_contents(capsys: pytest.CaptureFixture[str]) -> None:
     lines = [line for line in capsys.readouterr().err.splitlines() if "request_id" in line]
     assert [json.loads(line)["route"] for line in lines] == ["/", "/api/v1/ledgers"]
     assert "secret" not in "".join(lines)
-    keys = {"method", "route", "status", "ms", "request_id", "worker", "event", "level"}
-    assert all(set(json.loads(line)) == keys | {"timestamp"} for line in lines)
+    keys = {"time", "event", "method", "route", "status", "ms", "request_id", "worker"}
+    assert all(set(json.loads(line)) == keys for line in lines)
 
 
 def test_metrics_label_routes_not_paths(client: TestClient) -> None:
