@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from app.domain.errors import DomainError
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -324,6 +324,10 @@ def _share_metrics() -> None:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = tempfile.mkdtemp(prefix="kv-ledger-metrics-")
     except OSError:
         typer.echo("no folder can be written: /metrics will show one worker at a time", err=True)
+
+
+# They take the options above, so they are imported below them; each registers itself.
+from app.commands import parallel  # noqa: E402, F401
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ from app.api import (
 )
 from app.pages import docs
 from app.pages import ledgers as ledgers_page
+from app.pages import parallel as parallel_page
 from app.settings import Settings, settings
 from app.web import install as web
 from app.web.observability import configure_logging
@@ -48,7 +49,7 @@ def create_app(config: Settings | None = None) -> FastAPI:
     api.include_router(engines.router)
     app.include_router(api)
     app.include_router(health.router)
-    for page in (ledgers_page, docs):
+    for page in (ledgers_page, parallel_page, docs):
         app.include_router(page.router)
     web.install(app)
     return app

@@ -17,5 +17,6 @@ class NavigationItem:
 
 NAVIGATION = (
     NavigationItem("/", mark("Ledgers")),
+    NavigationItem("/parallel", mark("Ranks")),
     NavigationItem("/models", mark("Models")),
 )

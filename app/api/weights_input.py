@@ -1,0 +1,188 @@
+"""Weights of a request: as given, or from what the model's own config says, rank by rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field, StrictInt
+
+from app.api import schemas as s
+from app.domain.capacity import Basis
+from app.domain.errors import Conflict, DomainError, Missing, OutOfRange, Unknown, shown
+from app.domain.notes import Note
+from app.domain.rank_shares import Degrees
+from app.domain.weight_formats import WEIGHT_FORMATS
+
+if TYPE_CHECKING:
+    from app.domain.weights import ModelWeights
+
+MAX_WEIGHT_BYTES = 2**50
+_ELEMENT_BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8}
+WeightBytes = Annotated[StrictInt, Field(ge=0, le=MAX_WEIGHT_BYTES)]
+
+
+class WeightsInput(s.Strict):
+    """Weights: of the whole model, of one rank, a count of parameters, or another format."""
+
+    bytes: WeightBytes | None = Field(default=None, description="Of the whole model.")
+    bytes_per_rank: WeightBytes | None = Field(
+        default=None, description="On each rank, as an engine's log says it."
+    )
+    parameters: Annotated[StrictInt, Field(ge=1, le=MAX_WEIGHT_BYTES)] | None = None
+    format: s.FormatName | None = Field(
+        default=None, description="As if stored so: bf16, fp8, fp8_block, awq_int4, mxfp4 …"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankWeights:
+    """The weights on a rank of each stage; `exact` where they follow the tensors' own shapes."""
+
+    stage_bytes: tuple[int, ...]
+    total_bytes: int
+    basis: Basis
+    exact: bool
+    notes: tuple[Note, ...]
+
+
+def rank_weights(
+    given: WeightsInput | None,
+    model: s.ModelInput,
+    degrees: Degrees,
+    stages: tuple[int, ...],
+    expert_parallel: int = 1,
+) -> RankWeights:
+    """Return what one rank of each stage holds of the weights.
+
+    Raises:
+        Missing: when nothing says how large they are.
+        Conflict: for two ways of saying it, or tensors that do not divide over the ranks.
+        Unknown: for a format that is not known.
+
+    """
+    given = given or WeightsInput()
+    ways = [given.bytes, given.bytes_per_rank, given.parameters]
+    if sum(way is not None for way in ways) > 1:
+        raise Conflict("{field}: give one of bytes, bytes_per_rank and parameters", field="weights")
+    if given.bytes_per_rank is not None:
+        return RankWeights(
+            stage_bytes=(given.bytes_per_rank,) * len(stages),
+            total_bytes=given.bytes_per_rank * degrees.ranks,
+            basis=Basis.MEASURED,
+            exact=True,
+            notes=(),
+        )
+    if given.bytes is not None:
+        return _evenly(given.bytes, degrees, stages, Basis.GIVEN)
+    if given.parameters is not None:
+        bits = _ELEMENT_BITS.get(given.format or "bf16")
+        if bits is None:
+            raise Conflict(
+                "{field}: a count of parameters is stored in one of {known}; for another format "
+                "give bytes",
+                field=("weights", "format"),
+                known=", ".join(_ELEMENT_BITS),
+            )
+        return _evenly(given.parameters * bits // 8, degrees, stages, Basis.GIVEN)
+    return _of_model(given, model, degrees, stages, expert_parallel)
+
+
+def _evenly(
+    total: int, degrees: Degrees, stages: tuple[int, ...], basis: Basis, *more: Note
+) -> RankWeights:
+    """Return weights dealt out by layers over stages and evenly over tensor ranks."""
+    layers = sum(stages)
+    rows = tuple(-(-total * stage // (layers * degrees.tensor)) for stage in stages)
+    even = Note("weights_evenly", "Weights are taken to divide evenly over layers and ranks.")
+    return RankWeights(
+        stage_bytes=rows,
+        total_bytes=total,
+        basis=basis,
+        exact=False,
+        notes=(*more, *(() if degrees.ranks == 1 else (even,))),
+    )
+
+
+def _of_model(
+    given: WeightsInput,
+    model: s.ModelInput,
+    degrees: Degrees,
+    stages: tuple[int, ...],
+    expert_parallel: int,
+) -> RankWeights:
+    if given.format is not None and given.format not in WEIGHT_FORMATS:
+        raise Unknown(
+            "{field} {value} is not a known weight format; known are {known}",
+            field=("weights", "format"),
+            value=shown(given.format),
+            known=", ".join(WEIGHT_FORMATS),
+        )
+    weights, listed = _weights_of(model, given.format)
+    if weights is None:
+        bits = _ELEMENT_BITS.get(given.format or "bf16", 16)
+        note = Note(
+            "weights_listed",
+            "The shapes are not known: the catalogue's {parameters} parameters at {bits} bits.",
+            {"parameters": listed, "bits": bits},
+        )
+        return _evenly(listed * bits // 8, degrees, stages, Basis.COMPUTED, note)
+    total = weights.size_bytes()
+    if weights.num_layers != sum(stages):
+        return _evenly(total, degrees, stages, Basis.COMPUTED)
+    edges = [0, *accumulate(stages)]
+    rows = tuple(
+        weights.rank_bytes(
+            first_layer=first,
+            last_layer=first + count - 1,
+            tensor_ranks=degrees.tensor,
+            expert_ranks=expert_parallel,
+        )
+        for first, count in zip(edges, stages, strict=False)
+    )
+    return RankWeights(
+        stage_bytes=rows, total_bytes=total, basis=Basis.COMPUTED, exact=True, notes=weights.notes
+    )
+
+
+def _weights_of(model: s.ModelInput, stored: str | None) -> tuple[ModelWeights | None, int]:
+    """Return a model's weights, or None and the parameters that the catalogue lists."""
+    if isinstance(model, s.CatalogueModel):
+        return _of_catalogue(model.id, stored)
+    if isinstance(model, s.ConfigModel):
+        from app.readers.weights import read_weights  # noqa: PLC0415 - only when asked
+
+        try:
+            found = read_weights(model.config)
+        except DomainError as error:
+            raise error.under("model", "config") from None
+        return _stored(found, stored), 0
+    raise Missing(
+        "{field} is missing: a model given by its layers does not say how large its weights are",
+        field="weights",
+    )
+
+
+@lru_cache(maxsize=64)
+def _of_catalogue(model_id: str, stored: str | None) -> tuple[ModelWeights | None, int]:
+    from app.catalog import models  # noqa: PLC0415 - loads the catalogue
+    from app.readers.weights import read_weights  # noqa: PLC0415 - only when asked
+
+    entry = models.entry(model_id)
+    try:
+        return _stored(read_weights(entry["config"]), stored), 0
+    except DomainError as error:
+        listed = entry["parameters"]
+        if listed is None:
+            raise error.under("model", "config") from None
+        if not 1 <= listed <= MAX_WEIGHT_BYTES:
+            raise OutOfRange("{field} {value} is no count of parameters",
+                             field=("model", "id"), value=listed) from None  # fmt: skip
+        return None, int(listed)
+
+
+def _stored(weights: ModelWeights, stored: str | None) -> ModelWeights:
+    """Return weights as they are, or as if in another format, whose name was checked before."""
+    return weights if stored is None else weights.quantised(WEIGHT_FORMATS[stored])

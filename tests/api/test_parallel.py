@@ -1,0 +1,158 @@
+"""`/parallel`: worked values, weights of a rank, refusals; the command line prints the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from typer.testing import CliRunner
+
+from app.cli import app as cli
+
+UNIFORM = {"layers": 32, "kv_heads": 8, "head_dim": 128}
+GOOD: dict[str, Any] = {"model": UNIFORM, "kv_dtype": "bf16", "lengths": [131_072]}
+GIB = 2**30
+
+
+def ask(client: TestClient, **more: Any) -> dict[str, Any]:
+    """Return an answer."""
+    answer = client.post("/api/v1/parallel", json={**GOOD, **more})
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_sixteen_ranks_over_eight_heads(client: TestClient) -> None:
+    """Each of eight heads lies on two of sixteen ranks: the total is twice the single copy."""
+    answer = ask(client, tensor_parallel=16)
+    assert answer["total_bytes"] == 2 * answer["single_bytes"] == 2 * 131_072 * 131_072
+    assert answer["replicated_bytes"] == 131_072 * 131_072
+    assert answer["naive_bytes"] == 131_072 * 131_072 // 16
+    first = answer["ranks"][3]
+    assert (first["kv_heads"], first["replicas"], first["layers"]) == ([1], 2, [0, 31])
+    assert answer["why"][0]["code"] == "copied_heads"
+    assert answer["formula"]
+    assert answer["assumptions"]
+    assert answer["not_counted"]
+
+
+def test_deepseek_on_eight_ranks(client: TestClient) -> None:
+    """DeepSeek V3 holds 70,272 B a token on each of eight ranks; interleaved, one in eight."""
+    model = {"id": "deepseek-ai/DeepSeek-V3"}
+    answer = ask(client, model=model, tensor_parallel=8)
+    assert {rank["bytes_per_token"] for rank in answer["ranks"]} == {70_272}
+    shared = ask(client, model=model, tensor_parallel=8, decode_context_parallel=8)
+    assert {rank["effective_bytes"] for rank in shared["ranks"]} == {70_272 * 131_072 // 8}
+    assert shared["replicated_bytes"] == 0
+
+
+def test_the_largest_llama(client: TestClient) -> None:
+    """Llama 3.1 405B at 131,072 tokens: 63 GiB in all, 7.875 GiB a rank; 94.5 GiB of weights."""
+    answer = ask(client, model={"id": "meta-llama/Llama-3.1-405B"}, tensor_parallel=8)
+    assert answer["total_bytes"] == 63 * GIB
+    assert {rank["effective_bytes"] for rank in answer["ranks"]} == {63 * GIB // 8}
+    assert answer["weights_basis"] == "computed"
+    assert answer["weights_total_bytes"] == 811_706_777_600
+    assert {rank["weights_bytes"] // 10**7 for rank in answer["ranks"]} == {10147}
+
+
+def test_the_ends_of_a_pipeline_hold_their_tables(client: TestClient) -> None:
+    """The first stage holds the embedding, the last the output; a stage between holds less."""
+    answer = ask(client, model={"id": "meta-llama/Llama-3.1-8B"}, pipeline_parallel=4)
+    first, second, third, last = [rank["weights_bytes"] for rank in answer["ranks"]]
+    table = 128_256 * 4096 * 2
+    assert first - second == table
+    assert last - third == table + 4096 * 2
+    assert first + second + third + last == 8_030_261_248 * 2
+
+
+@pytest.mark.parametrize(
+    ("weights", "each"),
+    [
+        ({"bytes": 1000}, 125),
+        ({"bytes": 1001}, 126),
+        ({"bytes_per_rank": 77}, 77),
+        ({"parameters": 800, "format": "fp8"}, 100),
+        ({"parameters": 800}, 200),
+    ],
+)
+def test_weights_as_given(client: TestClient, weights: dict[str, Any], each: int) -> None:
+    """Bytes and parameters are dealt out evenly, rounded up; those of a rank are as given."""
+    answer = ask(client, tensor_parallel=8, weights=weights)
+    assert {rank["weights_bytes"] for rank in answer["ranks"]} == {each}
+
+
+def test_experts_are_dealt_out_or_cut(client: TestClient) -> None:
+    """Dealt out whole over eight ranks or cut by eight: the experts' bytes are the same."""
+    model = {"id": "deepseek-ai/DeepSeek-V3"}
+    cut = ask(client, model=model, tensor_parallel=8)
+    dealt = ask(client, model=model, tensor_parallel=8, expert_parallel=8)
+    assert cut["ranks"][0]["weights_bytes"] == dealt["ranks"][0]["weights_bytes"]
+    whole = ask(client, model=model, tensor_parallel=1)
+    with_experts = ask(client, model=model, tensor_parallel=1, expert_parallel=8)
+    assert whole["ranks"][0]["weights_bytes"] > 4 * with_experts["ranks"][0]["weights_bytes"]
+
+
+def test_a_model_by_its_numbers_has_no_weights(client: TestClient) -> None:
+    """Without a config the weights are left out, and the answer says why."""
+    answer = ask(client)
+    assert answer["ranks"][0]["weights_bytes"] is None
+    assert "weights_unknown" in [note["code"] for note in answer["assumptions"]]
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "loc"),
+    [
+        ({"tensor_parallel": 0}, ["body", "tensor_parallel"]),
+        ({"tensor_parallel": 7}, ["body", "tensor_parallel"]),
+        ({"pipeline_parallel": 64}, ["body", "pipeline_parallel"]),
+        ({"pipeline_parallel": True}, ["body", "pipeline_parallel"]),
+        ({"decode_context_parallel": 2}, ["body", "decode_context_parallel"]),
+        ({"layers_per_stage": [16, 17], "pipeline_parallel": 2}, ["body", "layers_per_stage"]),
+        ({"layers_per_stage": [0]}, ["body", "layers_per_stage", 0]),
+        ({"weights": {"bytes": 1, "parameters": 1}}, ["body", "weights"]),
+        ({"weights": {"parameters": 1, "format": "awq_int4"}}, ["body", "weights", "format"]),
+        ({"model": {"id": "meta-llama/Llama-3.1-8B"}, "weights": {"format": "fp17"}},
+         ["body", "weights", "format"]),
+        ({"weights": {"format": "fp8"}}, ["body", "weights"]),
+        ({"lengths": [-1]}, ["body", "lengths", 0]),
+    ],
+)  # fmt: skip
+def test_nonsense_is_refused(client: TestClient, spoiled: dict[str, Any], loc: list[Any]) -> None:
+    """What cannot be split, or contradicts itself, is refused at the field at fault."""
+    answer = client.post("/api/v1/parallel", json={**GOOD, **spoiled})
+    assert answer.status_code == 422
+    assert answer.json()["detail"][0]["loc"] == loc
+
+
+def test_the_command_line_prints_the_same(client: TestClient) -> None:
+    """`--json` prints exactly what the API answers; the table names every rank."""
+    words = ["parallel", "--layers=32", "--kv-heads=8", "--head-dim=128", "--kv-dtype=bf16",
+             "--lengths=131072", "--tensor-parallel=2", "--pipeline-parallel=2",
+             "--layers-per-stage=20,12", "--weights=2GiB"]  # fmt: skip
+    done = CliRunner().invoke(cli, [*words, "--json"])
+    assert done.exit_code == 0, done.output
+    body = {
+        **GOOD,
+        "tensor_parallel": 2,
+        "pipeline_parallel": 2,
+        "layers_per_stage": [20, 12],
+        "weights": {"bytes": 2 * GIB},
+        "lengths": [{"length": 131_072, "count": 1}],
+    }
+    assert done.stdout.strip() == client.post("/api/v1/parallel", json=body).text
+    table = CliRunner().invoke(cli, words)
+    assert table.exit_code == 0
+    assert "4 ranks of one replica" in table.stdout
+
+
+@pytest.mark.parametrize(
+    "words", [["--tensor-parallel=7"], ["--layers-per-stage=a"], ["--weights=3 apples"]]
+)
+def test_the_command_line_refuses_in_one_line(words: list[str]) -> None:
+    """Bad input ends with exit code 2 and one line."""
+    base = ["parallel", "--layers=32", "--kv-heads=8", "--head-dim=128", "--lengths=1"]
+    done = CliRunner().invoke(cli, [*base, *words])
+    assert done.exit_code == 2
+    assert done.stderr.count("\n") == 1
