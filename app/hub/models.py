@@ -6,7 +6,7 @@ import json
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -61,7 +61,7 @@ class HubAccess:
     client: Client
     timeout_s: float
     cache: HubCache | None
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
 
     @property
     def endpoint(self) -> str:
