@@ -9,11 +9,13 @@ from app.api import (
     catalogue,
     engines,
     health,
+    inspect,
     ledgers,
     parallel,
     prefix_hashes,
     problems,
     sharing,
+    transformers_plan,
 )
 from app.pages import docs
 from app.pages import ledgers as ledgers_page
@@ -21,6 +23,7 @@ from app.pages import parallel as parallel_page
 from app.settings import Settings, settings
 from app.web import install as web
 from app.web.observability import configure_logging
+from app.web.uploads import hold_uploads
 
 VERSION = "0.1.0"
 
@@ -29,6 +32,7 @@ def create_app(config: Settings | None = None) -> FastAPI:
     """Return the application with these settings, or the process's own."""
     config = config or settings()
     configure_logging(config.log_level)
+    hold_uploads(config.max_upload_bytes)
     app = FastAPI(
         title="KV Ledger",
         version=VERSION,
@@ -45,7 +49,9 @@ def create_app(config: Settings | None = None) -> FastAPI:
     api.include_router(parallel.router)
     api.include_router(prefix_hashes.router)
     api.include_router(block_pool.router)
+    api.include_router(inspect.router, max_body_size=config.max_upload_bytes)
     api.include_router(catalogue.router)
+    api.include_router(transformers_plan.router)
     api.include_router(engines.router)
     app.include_router(api)
     app.include_router(health.router)
