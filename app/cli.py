@@ -133,6 +133,17 @@ def lengths_of(text: str | None, path: Path | None) -> list[dict[str, int]]:
     return [{"length": length, "count": count} for length, count in parsed.runs]
 
 
+def text_of(path: Path) -> str:
+    """Return the text of a file in UTF-8, or of standard input for `-`."""
+    try:
+        data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+        return data.decode("utf-8-sig")
+    except OSError as error:
+        fail(f"{path}: {error.strerror}")
+    except UnicodeDecodeError as error:
+        fail(f"{path}: not UTF-8 at byte {error.start}")
+
+
 def print_json(answer: Any) -> None:
     """Print the answer as the API would."""
     typer.echo(answer.model_dump_json())
@@ -327,7 +338,7 @@ def _share_metrics() -> None:
 
 
 # They take the options above, so they are imported below them; each registers itself.
-from app.commands import parallel  # noqa: E402, F401
+from app.commands import hashes, parallel, pool, sharing  # noqa: E402, F401
 
 
 def main() -> None:

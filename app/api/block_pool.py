@@ -57,6 +57,7 @@ class StepAnswer(Answer):
     preempted: list[str]
     used_blocks: int
     free_blocks: int
+    cached_free_blocks: int = Field(description="Free blocks that a lookup can still find.")
     saved_blocks: int = Field(description="Table entries beyond one a block: memory saved now.")
     reasons: list[NoteAnswer]
 
@@ -153,6 +154,7 @@ def _step(step: PoolStep) -> StepAnswer:
         preempted=list(step.preempted),
         used_blocks=step.used_blocks,
         free_blocks=step.free_blocks,
+        cached_free_blocks=step.cached_free_blocks,
         saved_blocks=step.saved_blocks,
         reasons=notes_answer(step.notes),
     )

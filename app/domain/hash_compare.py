@@ -177,7 +177,7 @@ def compare_chains(first: HashChain, second: HashChain) -> ChainComparison:
         if hit < matched * size or breaks_at is None
         else Note(
             "hit_ends_at_break",
-            "The {matched} matching blocks are found; from position {position} all is computed.",
+            "Matching blocks found: {matched}. From position {position} on all is computed.",
             {"matched": matched, "position": matched * size},
         )
     )

@@ -90,6 +90,11 @@ class PoolStep:
         """Return how many blocks more the tables would take if no block had several holders."""
         return sum(self.ref_counts.values()) - len(self.ref_counts)
 
+    @property
+    def cached_free_blocks(self) -> int:
+        """Return how many free blocks a lookup can still find."""
+        return sum(block in self.cached for block in self.free_queue)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolTotals:

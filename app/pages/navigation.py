@@ -17,6 +17,9 @@ class NavigationItem:
 
 NAVIGATION = (
     NavigationItem("/", mark("Ledgers")),
+    NavigationItem("/sharing", mark("Sharing")),
+    NavigationItem("/hashes", mark("Hashes")),
+    NavigationItem("/pool", mark("Pool")),
     NavigationItem("/parallel", mark("Ranks")),
     NavigationItem("/models", mark("Models")),
 )

@@ -54,6 +54,7 @@ def test_two_requests_share_and_diverge() -> None:
     assert (steps[1].hits, steps[1].hit_tokens, steps[1].computed_tokens) == ((1, 2), 8, 1)
     assert steps[1].filled == {1: 4, 2: 4, 3: 2, 4: 1}
     assert [step.saved_blocks for step in steps] == [0, 2, 2, 2, 0, 0, 0]
+    assert [step.cached_free_blocks for step in steps] == [0, 0, 0, 0, 1, 1, 4]
     assert codes(steps[4]) == ["pool_freed_cached", "pool_still_held"]
     assert steps[4].freed == (3,)
     assert steps[5].hits == (1, 2, 3)

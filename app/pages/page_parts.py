@@ -1,0 +1,140 @@
+"""What calculator pages have in common: how they answer, export, and say the same as a command."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
+
+from fastapi import Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse
+from pydantic import BaseModel
+
+from app.api.compute import ModelAndFormats
+from app.pages.problems import Problems
+from app.pages.render import render, wants_fragment
+from app.web.marks import mark
+
+KIND_NAMES: Mapping[str, str] = {
+    "full_attention": mark("full attention"),
+    "sliding_window": mark("sliding window"),
+    "chunked_attention": mark("chunked attention"),
+    "latent_attention": mark("latent attention"),
+    "recurrent": mark("recurrent state"),
+    "cross_attention": mark("cross attention"),
+    "shared": mark("another layer's"),
+}
+
+# A spreadsheet takes a cell that begins with one of these for a formula.
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+
+
+class AnsweringPage(Protocol):
+    """A page's context: what is wrong with it, and the address of the same calculation."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def problems(self) -> Problems:
+        """Return one sentence for each field at fault."""
+
+    @property
+    def query(self) -> str:
+        """Return the shortest query string that gives the same page."""
+
+
+def answer_page(request: Request, template: str, page: AnsweringPage, address: str) -> HTMLResponse:
+    """Answer a page, or only its changing part when htmx asks.
+
+    Mistakes of a change go beside the last good figures, which stay in sight; a whole page with
+    mistakes has status 422.
+    """
+    if not wants_fragment(request):
+        return render(request, template, page, status=422 if page.problems else 200)
+    if page.problems:
+        headers = {"HX-Retarget": "#hints", "HX-Reswap": "outerHTML"}
+        return render(request, template, page, fragment="hints", headers=headers)
+    headers = {"HX-Replace-Url": f"{address}?{page.query}"}
+    return render(request, template, page, fragment="answer", headers=headers)
+
+
+def refused(problems: Problems) -> JSONResponse:
+    """Answer an export that has no answer, as the API would."""
+    detail = [
+        {"loc": ["query", field], "msg": note.text, "type": note.code}
+        for field, note in problems.items()
+    ]
+    return JSONResponse({"detail": detail}, status_code=422)
+
+
+def json_download(name: str, answer: BaseModel) -> Response:
+    """Return the API's own answer as a file."""
+    return Response(
+        answer.model_dump_json(indent=1),
+        media_type="application/json",
+        headers={"Content-Disposition": f'attachment; filename="{name}"'},
+    )
+
+
+def csv_download(name: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> Response:
+    """Return rows as a CSV file in which no cell is taken for a formula."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(header)
+    for row in rows:
+        writer.writerow([_cell(item) for item in row])
+    return Response(
+        out.getvalue(),
+        media_type="text/csv; charset=utf-8",
+        headers={"Content-Disposition": f'attachment; filename="{name}"'},
+    )
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, str) and value.startswith(_FORMULA_STARTS):
+        return f"'{value}"
+    return value
+
+
+def curl(call: str, body: Mapping[str, Any]) -> str:
+    """Return the command that asks the API the same."""
+    text = json.dumps(body, ensure_ascii=False)
+    return (
+        f"curl -s http://127.0.0.1:8000/api/v1/{call} -H 'content-type: application/json' "
+        f"-d {shlex.quote(text)}"
+    )
+
+
+def command(name: str, *words: str, **options: object) -> str:
+    """Return the command line that says the same; options without a value are left out."""
+    parts = ["python -m app", name, *(shlex.quote(word) for word in words)]
+    for option, value in options.items():
+        if value is None or value in ("", False):
+            continue
+        flag = f"--{option.replace('_', '-')}"
+        parts.append(flag if value is True else f"{flag} {shlex.quote(str(value))}")
+    return " ".join(parts)
+
+
+def model_options(body: Mapping[str, Any]) -> dict[str, object]:
+    """Return the options that name a request's model and formats on the command line."""
+    model, dtype = body["model"], body["kv_dtype"]
+    kv_dtype = dtype if isinstance(dtype, str) else f"{dtype['k']}/{dtype['v']}"
+    if "id" in model:
+        return {"model": model["id"], "kv_dtype": kv_dtype}
+    if "config" in model:
+        return {"config": "config.json", "kv_dtype": kv_dtype}
+    return {**model, "kv_dtype": kv_dtype}
+
+
+def model_line(given: ModelAndFormats) -> str:
+    """Return what a model keeps, in one line: `llama · 32 × full attention`."""
+    kinds: dict[str, int] = {}
+    for run in given.reading.state.runs:
+        for item in run.layer.states:
+            kinds[item.kind] = kinds.get(item.kind, 0) + run.count
+    parts = [f"{count} × {kind.replace('_', ' ')}" for kind, count in kinds.items()]
+    return " · ".join([given.reading.family, *parts])
