@@ -18,8 +18,11 @@ from app.api import (
     transformers_plan,
 )
 from app.pages import docs
+from app.pages import hashes as hashes_page
 from app.pages import ledgers as ledgers_page
 from app.pages import parallel as parallel_page
+from app.pages import pool as pool_page
+from app.pages import sharing as sharing_page
 from app.settings import Settings, settings
 from app.web import install as web
 from app.web.observability import configure_logging
@@ -55,7 +58,7 @@ def create_app(config: Settings | None = None) -> FastAPI:
     api.include_router(engines.router)
     app.include_router(api)
     app.include_router(health.router)
-    for page in (ledgers_page, parallel_page, docs):
+    for page in (ledgers_page, parallel_page, sharing_page, hashes_page, pool_page, docs):
         app.include_router(page.router)
     web.install(app)
     return app
