@@ -57,6 +57,7 @@ def environment(language: str) -> Environment:
     env.filters["bytes"] = bytes_text
     env.filters["number"] = number_text
     env.filters["sentence"] = sentence
+    env.filters["translated"] = known.gettext
     env.globals.update(
         navigation=NAVIGATION,
         asset_url=asset_url,
