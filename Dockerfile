@@ -11,6 +11,8 @@ RUN python3 -m venv /opt/venv \
  && find /opt/venv -name tests -type d -prune -exec rm -rf {} + \
  && find /opt/venv -name __pycache__ -type d -prune -exec rm -rf {} +
 COPY app app
+# The measured cases that /accuracy asks; tests read them where they lie.
+COPY tests/data app/accuracy/data
 COPY templates templates
 COPY static static
 RUN /opt/venv/bin/python -m app.web.assets && /opt/venv/bin/python -m compileall -q app /opt/venv/lib
