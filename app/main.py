@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, FastAPI
 
 from app.api import (
+    accuracy,
     block_pool,
     catalogue,
     engines,
@@ -54,6 +55,7 @@ def create_app(config: Settings | None = None) -> FastAPI:
     api.include_router(block_pool.router)
     api.include_router(inspect.router, max_body_size=config.max_upload_bytes)
     api.include_router(catalogue.router)
+    api.include_router(accuracy.router)
     api.include_router(transformers_plan.router)
     api.include_router(engines.router)
     app.include_router(api)
