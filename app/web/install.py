@@ -21,6 +21,8 @@ def install(app: FastAPI) -> None:
         None,
         root=assets.root(),
         prefix=assets.PREFIX,
+        # Unbuilt sources may change under a running server; built names never do.
+        autorefresh=not assets.manifest(),
         max_age=60 if assets.manifest() else 0,
         allow_all_origins=False,
         immutable_file_test=assets.is_immutable,
