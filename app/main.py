@@ -8,7 +8,9 @@ from app.api import (
     accuracy,
     block_pool,
     catalogue,
+    devices,
     engines,
+    fit,
     health,
     inspect,
     ledgers,
@@ -51,6 +53,8 @@ def create_app(config: Settings | None = None) -> FastAPI:
     api.include_router(ledgers.router)
     api.include_router(sharing.router)
     api.include_router(parallel.router)
+    api.include_router(fit.router)
+    api.include_router(devices.router)
     api.include_router(prefix_hashes.router)
     api.include_router(block_pool.router)
     api.include_router(inspect.router, max_body_size=config.max_upload_bytes)

@@ -11,7 +11,15 @@ from pydantic import Field, StrictInt
 
 from app.api import schemas as s
 from app.domain.capacity import Basis
-from app.domain.errors import Conflict, DomainError, Missing, OutOfRange, Unknown, shown
+from app.domain.errors import (
+    Conflict,
+    DomainError,
+    Missing,
+    OutOfRange,
+    Unknown,
+    Unsupported,
+    shown,
+)
 from app.domain.notes import Note
 from app.domain.rank_shares import Degrees
 from app.domain.weight_formats import WEIGHT_FORMATS
@@ -132,8 +140,24 @@ def _of_model(
     total = weights.size_bytes()
     if weights.num_layers != sum(stages):
         return _evenly(total, degrees, stages, Basis.COMPUTED)
+    try:
+        rows = _by_shapes(weights, degrees, stages, expert_parallel)
+    except Unsupported as error:
+        # An engine pads what its format cannot cut; how far is the engine's own affair.
+        note = Note("weights_not_cut", "The format does not divide so ({why}).",
+                    {"why": str(error)})  # fmt: skip
+        return _evenly(total, degrees, stages, Basis.COMPUTED, note)
+    return RankWeights(
+        stage_bytes=rows, total_bytes=total, basis=Basis.COMPUTED, exact=True, notes=weights.notes
+    )
+
+
+def _by_shapes(
+    weights: ModelWeights, degrees: Degrees, stages: tuple[int, ...], expert_parallel: int
+) -> tuple[int, ...]:
+    """Return what one rank of each stage holds, tensor by tensor."""
     edges = [0, *accumulate(stages)]
-    rows = tuple(
+    return tuple(
         weights.rank_bytes(
             first_layer=first,
             last_layer=first + count - 1,
@@ -141,9 +165,6 @@ def _of_model(
             expert_ranks=expert_parallel,
         )
         for first, count in zip(edges, stages, strict=False)
-    )
-    return RankWeights(
-        stage_bytes=rows, total_bytes=total, basis=Basis.COMPUTED, exact=True, notes=weights.notes
     )
 
 

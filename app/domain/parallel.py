@@ -110,8 +110,8 @@ def parallel(
     single = ledgers(model, formats, lengths, block_size)
     asked = _Asked(lengths=lengths, block_size=block_size, degrees=degrees)
     ranks: list[Rank] = []
-    for stage, (first, own) in enumerate(_stages(model, stages)):
-        here = _formats_of_stage(formats, first, len(own))
+    for stage, (first, own) in enumerate(stages_of(model, stages)):
+        here = formats_of_stage(formats, first, len(own))
         part = _Part(stage=stage, first=first, layers=own, formats=here)
         ranks += _ranks_of_stage(part, asked)
     return Parallel(
@@ -168,13 +168,14 @@ class _Part:
     formats: KvFormats
 
 
-def _stages(model: ModelState, stages: tuple[int, ...]) -> list[tuple[int, tuple[Layer, ...]]]:
+def stages_of(model: ModelState, stages: tuple[int, ...]) -> list[tuple[int, tuple[Layer, ...]]]:
+    """Return each stage's first layer and its layers."""
     every = tuple(model.layers)
     edges = [0, *accumulate(stages)]
     return [(first, every[first:after]) for first, after in pairwise(edges)]
 
 
-def _formats_of_stage(formats: KvFormats, first: int, count: int) -> KvFormats:
+def formats_of_stage(formats: KvFormats, first: int, count: int) -> KvFormats:
     """Return the formats of a stage's layers, counted from the stage's own first."""
     last = first + count - 1
     ranges = tuple(
@@ -199,9 +200,9 @@ def _ranks_of_stage(part: _Part, asked: _Asked) -> list[Rank]:
         state: share_of(state, degrees, 0)
         for state in dict.fromkeys(state for layer in part.layers for state in layer.states)
     }
-    whole = _only(part.layers, split, interleaved=False)
+    whole = states_only(part.layers, split, interleaved=False)
     plain = ledgers(whole, part.formats, asked.lengths, asked.block_size)
-    interleaved = _only(part.layers, split, interleaved=True)
+    interleaved = states_only(part.layers, split, interleaved=True)
     context = degrees.decode_context
     by_place = []
     for place in range(context):
@@ -248,7 +249,9 @@ def _sums(part: _Part, answers: tuple[Ledgers, Ledgers], context: int) -> Rank:
     )
 
 
-def _only(layers: tuple[Layer, ...], split: dict[State, Share], *, interleaved: bool) -> ModelState:
+def states_only(
+    layers: tuple[Layer, ...], split: dict[State, Share], *, interleaved: bool
+) -> ModelState:
     """Return a rank's layers with only those states that are interleaved, or only the others."""
     kept = [
         Layer(

@@ -1,0 +1,300 @@
+"""`/fit` and `/devices`: worked values, every line's basis, inverse questions, refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from typer.testing import CliRunner
+
+from app.cli import app as cli
+
+GIB = 2**30
+UNIFORM = {"layers": 32, "kv_heads": 8, "head_dim": 128}
+GOOD: dict[str, Any] = {
+    "model": {"id": "meta-llama/Llama-3.1-8B"},
+    "kv_dtype": "bf16",
+    "device": "h100-sxm-80",
+    "utilisation": 0.9,
+    "context_tokens": 8192,
+    "concurrency": 16,
+}
+
+
+def ask(client: TestClient, **body: Any) -> dict[str, Any]:
+    """Return an answer."""
+    answer = client.post("/api/v1/fit", json=body)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_every_line_has_its_basis(client: TestClient) -> None:
+    """Weights are computed, the driver's memory measured, what no formula gives assumed."""
+    answer = ask(client, **GOOD, reserve_bytes=GIB)
+    bases = {line["name"]: line["basis"] for line in answer["lines"]}
+    assert bases == {
+        "memory": "measured", "weights": "computed", "activations": "assumed",
+        "framework": "assumed", "communication": "computed", "cuda_graphs": "assumed",
+        "reserve": "given", "kv": "computed",
+    }  # fmt: skip
+    lines = {line["name"]: line for line in answer["lines"]}
+    assert lines["weights"]["low_bytes"] == 16_060_522_496
+    assert lines["kv"]["low_bytes"] == 16 * 8192 * 131_072
+    counted = ("weights", "activations", "framework", "cuda_graphs", "reserve")
+    taken = sum(lines[name]["high_bytes"] for name in counted)
+    assert answer["kv_bytes_available"] == answer["usable_bytes"] - taken
+    assert answer["max_concurrency"] == answer["kv_bytes_available"] // (8192 * 131_072)
+    assert answer["max_concurrency"] < answer["max_concurrency_high"]
+    assert answer["fits"] is True
+    assert "It fits" in answer["verdict"]
+    assert answer["formula"]
+    assert {note["code"] for note in answer["not_counted"]} & {"weights", "activations"} == set()
+
+
+def test_measured_lines_leave_no_range(client: TestClient) -> None:
+    """With a log's figure for every assumed line the answer is one number."""
+    answer = ask(
+        client, **{**GOOD, "device": None, "memory_bytes": 80 * GIB, "cuda_graphs": False},
+        measured={"activations": GIB, "framework": GIB // 4, "weights": 15 * GIB},
+    )  # fmt: skip
+    assert (
+        answer["kv_bytes_available"]
+        == answer["kv_bytes_available_high"]
+        == (72 * GIB - 15 * GIB - GIB - GIB // 4)
+    )
+    assert answer["max_concurrency"] == answer["max_concurrency_high"] == 55
+
+
+@pytest.mark.parametrize(
+    ("body", "tokens"),
+    [
+        ({"model": {"id": "meta-llama/Llama-3.1-405B"}, "tensor_parallel": 8,
+          "measured": {"state": 5_121_748_500}}, 79_392),
+        ({"model": {"id": "moonshotai/Kimi-K2-Instruct"}, "tensor_parallel": 8, "block_size": 64,
+          "measured": {"state": 50_251_117_363}}, 715_072),
+        ({"model": {"id": "moonshotai/Kimi-K2-Instruct"}, "tensor_parallel": 8, "block_size": 64,
+          "decode_context_parallel": 8, "measured": {"state": 50_254_036_992}}, 5_721_088),
+        ({"model": {"id": "mistralai/Mistral-Small-4-119B-2603"},
+          "measured": {"state": 18_667_192_320}}, 810_208),
+    ],
+)  # fmt: skip
+def test_what_servers_printed(client: TestClient, body: dict[str, Any], tokens: int) -> None:
+    """The longest context in the room of a log is what the log printed."""
+    answer = ask(client, kv_dtype="bf16", **body)
+    assert answer["max_context_tokens"] == tokens
+    assert {line["name"]: line["basis"] for line in answer["lines"]}["state"] == "measured"
+
+
+def test_an_engine_reserves_for_windows(client: TestClient) -> None:
+    """A request of 131,072 tokens takes 4.54 GiB of vLLM's pool, not the 9 of all layers."""
+    answer = ask(
+        client, model={"id": "openai/gpt-oss-120b"}, kv_dtype="bf16", device="h100-sxm-80",
+        utilisation=0.95, context_tokens=131_072, batch_tokens=1024, engine="vllm",
+        engine_version="0.11.0", measured={"state": 1_836_098_519},
+    )  # fmt: skip
+    assert answer["request_bytes"] == 18 * 2048 * 131_072 + 18 * 2048 * 73 * 16
+    assert answer["fits"] is False
+    assert answer["max_concurrency"] == 0
+
+
+def test_the_fewest_devices_and_what_would_help(client: TestClient) -> None:
+    """Eight requests of 131,072 tokens on Llama 3.1 70B need eight 80 GB devices, not four."""
+    answer = ask(
+        client, model={"id": "meta-llama/Llama-3.1-70B"}, kv_dtype="bf16", device="h100-sxm-80",
+        context_tokens=131_072, concurrency=8, tensor_parallel=4, advise=True,
+    )  # fmt: skip
+    assert answer["fits"] is False
+    assert answer["fewest_devices"] == {"devices": 8, "tensor_parallel": 8, "pipeline_parallel": 1}
+    fields = [change["field"] for change in answer["changes"]]
+    assert fields[:5] == ["utilisation", "batch_tokens", "kv_dtype", "context_tokens",
+                          "concurrency"]  # fmt: skip
+    assert answer["smallest_change"]["field"] == "context_tokens"
+    assert answer["smallest_change"]["value"] == answer["max_context_tokens"]
+    assert all(change["buys"] and change["costs"] for change in answer["changes"])
+    on_eight = ask(
+        client, model={"id": "meta-llama/Llama-3.1-70B"}, kv_dtype="bf16", device="h100-sxm-80",
+        context_tokens=131_072, concurrency=8, tensor_parallel=8,
+    )  # fmt: skip
+    assert on_eight["fits"] is True
+
+
+def test_each_change_does_what_it_says(client: TestClient) -> None:
+    """Asking again with a change gives the figures that the change promised."""
+    body = {**GOOD, "device": "rtx-4090", "concurrency": 64}
+    answer = ask(client, **body, advise=True)
+    assert answer["changes"]
+    for change in answer["changes"]:
+        after = ask(client, **{**body, change["field"]: change["value"]})
+        assert after["fits"] == change["fits"]
+        assert after["max_concurrency"] == change["max_concurrency"]
+
+
+def test_drawn_lengths(client: TestClient) -> None:
+    """Requests of drawn lengths: between what the longest and what the mean allow."""
+    lengths = [{"length": 512, "count": 90}, {"length": 8192, "count": 10}]
+    drawn = ask(client, **GOOD, lengths=lengths, percentile=99)["drawn"]
+    assert drawn["by_longest"] < drawn["at_percentile"] < drawn["by_mean"]
+    sure = ask(client, **GOOD, lengths=lengths, percentile=100)["drawn"]
+    assert sure["at_percentile"] == sure["by_longest"] == ask(client, **GOOD)["max_concurrency"]
+    many = ask(client, **{**GOOD, "engine": "vllm"}, lengths=list(range(1, 6000)))["drawn"]
+    assert many["by_longest"] < many["at_percentile"] <= many["by_mean"]
+
+
+def test_tiers_and_transfers(client: TestClient) -> None:
+    """8 GiB of a long request over 25 GB/s take at least 344 ms; a shared link takes all."""
+    body = {**GOOD, "context_tokens": 65_536}
+    answer = ask(
+        client, **body,
+        tiers=[{"name": "host", "capacity_bytes": 64 * GIB, "bandwidth_bytes_per_s": 25 * 10**9}],
+        transfer={"bandwidth_bytes_per_s": 50 * 10**9, "tokens": 32_768},
+    )  # fmt: skip
+    assert answer["offload"] == [
+        {"name": "host", "requests": 8, "tokens": 8 * 65_536, "moved_bytes_per_request": 8 * GIB,
+         "moved_bytes_text": "8 GiB", "least_nanoseconds": 343_597_384},
+    ]  # fmt: skip
+    assert answer["transfer"]["moved_bytes_per_request"] == 4 * GIB
+    assert answer["transfer"]["least_nanoseconds"] == 85_899_346
+    two = ask(
+        client, **body, tensor_parallel=2,
+        tiers=[{"name": "disk", "capacity_bytes": 64 * GIB, "bandwidth_bytes_per_s": 10**9,
+                "shared": True}],
+    )  # fmt: skip
+    assert two["offload"][0]["moved_bytes_per_request"] == 8 * GIB
+    assert two["transfer"] is None
+
+
+def test_replicas_and_stages(client: TestClient) -> None:
+    """Replicas multiply requests; of uneven stages the fuller one decides."""
+    answer = ask(
+        client, model={"layers": 48, "kv_heads": 4, "head_dim": 128}, kv_dtype="bf16",
+        measured={"state": 33 * GIB}, pipeline_parallel=2, layers_per_stage=[16, 32],
+        data_parallel=4, context_tokens=262_144,
+    )  # fmt: skip
+    assert [stage["request_bytes"] for stage in answer["stages"]] == [8 * GIB, 16 * GIB]
+    assert (answer["deciding_rank"], answer["max_concurrency"]) == (1, 2)
+    assert (answer["total_concurrency"], answer["devices"]) == (8, 8)
+
+
+def test_a_state_that_does_not_grow(client: TestClient) -> None:
+    """A recurrent model's states are a line of their own, and no context is too long."""
+    answer = ask(client, model={"id": "state-spaces/mamba-2.8b-hf"}, device="h100-sxm-80",
+                 context_tokens=4096)  # fmt: skip
+    assert answer["context_unbounded"] is True
+    names = [line["name"] for line in answer["lines"]]
+    assert names[-2:] == ["kv", "recurrent_states"]
+
+
+def test_the_engine_s_command(client: TestClient) -> None:
+    """The settings as vLLM's own command line; nothing is said that it takes anyway."""
+    answer = ask(client, **GOOD, tensor_parallel=2)
+    assert answer["engine_command"] == (
+        "vllm serve meta-llama/Llama-3.1-8B --tensor-parallel-size 2 --max-model-len 8192 "
+        "--max-num-batched-tokens 8192 --max-num-seqs 256 --gpu-memory-utilization 0.9"
+    )
+    assert ask(client, **{**GOOD, "kv_dtype": "q8_0"})["engine_command"] is None
+    assert ask(client, model=UNIFORM, measured={"state": 1})["engine_command"] is None
+
+
+def test_a_config_stands_for_its_model(client: TestClient) -> None:
+    """A pasted config is weighed by its shapes."""
+    config = {"model_type": "llama", "num_hidden_layers": 32, "num_attention_heads": 32,
+              "num_key_value_heads": 8, "hidden_size": 4096, "vocab_size": 128_256,
+              "intermediate_size": 14_336}  # fmt: skip
+    answer = ask(client, **{**GOOD, "model": {"config": config}})
+    lines = {line["name"]: line for line in answer["lines"]}
+    assert lines["weights"]["low_bytes"] == 16_060_522_496
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "loc", "words"),
+    [
+        ({"utilisation": 1.5}, ["body", "utilisation"], "less than or equal to 1"),
+        ({"utilisation": 0}, ["body", "utilisation"], "greater than 0"),
+        ({"device": "abacus"}, ["body", "device"], "known devices"),
+        ({"device": None}, ["body", "device"], "missing"),
+        ({"memory_bytes": 1}, ["body", "device"], "give one"),
+        ({"tensor_parallel": 0}, ["body", "tensor_parallel"], ""),
+        ({"tensor_parallel": 7}, ["body", "tensor_parallel"], "neither divides"),
+        ({"pipeline_parallel": 64}, ["body", "pipeline_parallel"], "empty"),
+        ({"count": 1, "tensor_parallel": 2}, ["body", "count"], "need 2 devices"),
+        ({"context_tokens": 0}, ["body", "context_tokens"], ""),
+        ({"concurrency": True}, ["body", "concurrency"], ""),
+        ({"lengths": []}, ["body", "lengths"], "at least one"),
+        ({"percentile": 20}, ["body", "percentile"], ""),
+        ({"model": UNIFORM}, ["body", "weights"], "missing"),
+        ({"weights": {"bytes": 1}, "measured": {"weights": 1}}, ["body", "weights"], "give one"),
+        ({"engine": "vllm", "kv_dtype": "q8_0"}, ["body", "kv_dtype"], "this engine"),
+        ({"engine": "vllm", "kv_dtype": {"k": "fp8", "v": "bf16"}}, ["body", "kv_dtype"],
+         "one format"),
+    ],
+)  # fmt: skip
+def test_nonsense_is_refused(
+    client: TestClient, spoiled: dict[str, Any], loc: list[Any], words: str
+) -> None:
+    """What makes no sense is answered in a sentence at the field at fault."""
+    body = {key: value for key, value in {**GOOD, **spoiled}.items() if value is not None}
+    answer = client.post("/api/v1/fit", json=body)
+    assert answer.status_code == 422
+    detail = answer.json()["detail"][0]
+    assert detail["loc"] == loc
+    assert words in detail["msg"]
+
+
+def test_memory_below_the_weights(client: TestClient) -> None:
+    """Weights above the memory are an answer, not a refusal: a sentence with both figures."""
+    answer = ask(client, **{**GOOD, "model": {"id": "meta-llama/Llama-3.1-405B"}})
+    assert answer["fits"] is False
+    assert answer["deciding_line"] == "weights"
+    assert answer["max_concurrency"] == answer["max_context_tokens"] == 0
+    assert "755.96 GiB" in answer["verdict"]
+
+
+def test_devices(client: TestClient) -> None:
+    """Devices are listed by their words, with basis and sources; an unknown word finds none."""
+    answer = client.get("/api/v1/devices?q=h100").json()
+    assert answer["total"] == len(answer["devices"]) >= 3
+    assert all(row["sources"] for row in answer["devices"])
+    assert {row["memory_basis"] for row in client.get("/api/v1/devices").json()["devices"]} == {
+        "measured", "assumed",
+    }  # fmt: skip
+    assert client.get("/api/v1/devices?q=abacus").json()["devices"] == []
+
+
+def test_the_command_line_prints_the_same(client: TestClient) -> None:
+    """`--json` prints exactly what the API answers; the table names every line."""
+    words = ["fit", "--model=meta-llama/Llama-3.1-8B", "--kv-dtype=bf16", "--device=h100-sxm-80",
+             "--utilisation=0.9", "--context=8192", "--concurrency=16"]  # fmt: skip
+    done = CliRunner().invoke(cli, [*words, "--json"])
+    assert done.exit_code == 0, done.output
+    assert done.stdout.strip() == client.post("/api/v1/fit", json=GOOD).text
+    table = CliRunner().invoke(cli, [*words, "--advise", "--concurrency=999"])
+    assert table.exit_code == 0
+    assert "activations" in table.stdout
+    assert "kv_dtype" in table.stdout
+    devices = CliRunner().invoke(cli, ["devices", "h100", "--json"])
+    assert devices.stdout.strip() == client.get("/api/v1/devices?q=h100").text
+    assert "h100-sxm-80" in CliRunner().invoke(cli, ["devices", "h100"]).stdout
+
+
+def test_the_command_line_takes_a_log_s_figures(client: TestClient) -> None:
+    """Measured amounts are typed with their units."""
+    done = CliRunner().invoke(
+        cli, ["fit", "--model=meta-llama/Llama-3.1-8B", "--kv-dtype=bf16", "--memory=80GiB",
+              "--measured=state=4GiB", "--lengths=100,200", "--context=8192", "--json"]
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    body = {"model": {"id": "meta-llama/Llama-3.1-8B"}, "kv_dtype": "bf16", "context_tokens": 8192,
+            "memory_bytes": 80 * GIB, "measured": {"state": 4 * GIB},
+            "lengths": [{"length": 100, "count": 1}, {"length": 200, "count": 1}]}  # fmt: skip
+    assert done.stdout.strip() == client.post("/api/v1/fit", json=body).text
+
+
+@pytest.mark.parametrize("word", ["--device=abacus", "--utilisation=1.5", "--measured=luck=1",
+                                  "--memory=some"])  # fmt: skip
+def test_the_command_line_refuses_in_one_line(word: str) -> None:
+    """Bad input ends with exit code 2 and one line."""
+    done = CliRunner().invoke(cli, ["fit", "--model=meta-llama/Llama-3.1-8B", word])
+    assert done.exit_code == 2
+    assert done.stderr.count("\n") == 1
