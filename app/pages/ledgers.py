@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response, UploadFile
-from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
 from pydantic import ValidationError
 
 from app.api import schemas as s
@@ -22,6 +18,7 @@ from app.domain.errors import DomainError, OutOfRange
 from app.domain.ledgers import Ledgers, RequestRow
 from app.domain.notes import Note
 from app.pages import figures
+from app.pages import page_parts as parts
 from app.pages.model_form import (
     ModelForm,
     format_names,
@@ -32,7 +29,7 @@ from app.pages.model_form import (
     offered_models,
 )
 from app.pages.problems import Problems, problems_of
-from app.pages.render import render, wants_fragment
+from app.pages.render import render
 from app.readers.lengths import MAX_FILE_BYTES, ParsedLengths, parse_lengths, read_lengths_file
 from app.web.language import language_of, translations
 
@@ -182,21 +179,11 @@ def _view(request: s.LedgersRequest, body: dict[str, Any], language: str) -> Led
         previous_offset=max(0, request.offset - ROWS_SHOWN) if request.offset else None,
         chart=_ledgers_chart(answer, language),
         requests_chart=_requests_chart(answer, language),
-        model_line=_model_line(given),
+        model_line=parts.model_line(given, language),
         misleading=_misleading(answer),
-        curl=_curl(shown),
+        curl=parts.curl("ledgers", shown),
         command=_command(shown),
     )
-
-
-def _model_line(given: ModelAndFormats) -> str:
-    state = given.reading.state
-    kinds: dict[str, int] = {}
-    for run in state.runs:
-        for item in run.layer.states:
-            kinds[item.kind] = kinds.get(item.kind, 0) + run.count
-    parts = [f"{count} × {kind.replace('_', ' ')}" for kind, count in kinds.items()]
-    return " · ".join([given.reading.family, *parts])
 
 
 def _misleading(answer: Ledgers) -> Note | None:
@@ -248,48 +235,24 @@ def _requests_chart(answer: Ledgers, language: str) -> figures.Figure:
     )
 
 
-def _curl(body: Mapping[str, Any]) -> str:
-    text = json.dumps(body, ensure_ascii=False)
-    return (
-        "curl -s http://127.0.0.1:8000/api/v1/ledgers -H 'content-type: application/json' "
-        f"-d {shlex.quote(text)}"
-    )
-
-
 def _command(body: Mapping[str, Any]) -> str:
-    model = body["model"]
-    if "id" in model:
-        which = f"--model {shlex.quote(model['id'])}"
-    elif "config" in model:
-        which = "--config config.json"
-    else:
-        which = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in model.items())
     runs = [
         f"{item['count']}x{item['length']}" if isinstance(item, dict) else str(item)
         for item in body["lengths"]
     ]
-    dtype = body["kv_dtype"]
-    pair = dtype if isinstance(dtype, str) else f"{dtype['k']}/{dtype['v']}"
-    lengths = ",".join(runs)
-    return (
-        f"python -m app ledgers {which} --lengths {shlex.quote(lengths)} "
-        f"--kv-dtype {pair} --block-size {body['block_size']}"
+    return parts.command(
+        "ledgers",
+        **parts.model_options(body),
+        lengths=",".join(runs),
+        block_size=body["block_size"],
     )
 
 
 @router.get("/", response_class=HTMLResponse)
 async def show(request: Request) -> HTMLResponse:
     """Answer the page, or only its changing part when htmx asks."""
-    partial = wants_fragment(request)
     page = ledgers_page(request.query_params, language_of(request))
-    if not partial:
-        return render(request, "ledgers.html", page, status=422 if page.problems else 200)
-    if page.problems:
-        # The last good figures stay in sight, greyed, under what is wrong.
-        headers = {"HX-Retarget": "#hints", "HX-Reswap": "outerHTML"}
-        return render(request, "ledgers.html", page, fragment="hints", headers=headers)
-    headers = {"HX-Replace-Url": f"/?{page.query}"}
-    return render(request, "ledgers.html", page, fragment="answer", headers=headers)
+    return parts.answer_page(request, "ledgers.html", page, "/")
 
 
 @router.post("/lengths", response_class=HTMLResponse, response_model=None)
@@ -341,16 +304,11 @@ def _checked(query: Mapping[str, str]) -> s.LedgersRequest:
 async def export_json(request: Request) -> Response:
     """Answer the API's own answer for the page's query, as a download."""
     try:
-        asked = _checked(request.query_params)
-        given, answer = compute_ledgers(asked)
+        given, answer = compute_ledgers(_checked(request.query_params))
     except (DomainError, ValidationError) as error:
-        return _refused(error)
-    text = ledgers_answer(given.reading, answer, 0, s.MAX_PAGE, given.assumed)
-    return Response(
-        text.model_dump_json(indent=1),
-        media_type="application/json",
-        headers={"Content-Disposition": 'attachment; filename="ledgers.json"'},
-    )
+        return parts.refused(problems_of(error, _FORM_FIELDS, "model"))
+    told = ledgers_answer(given.reading, answer, 0, s.MAX_PAGE, given.assumed)
+    return parts.json_download("ledgers.json", told)
 
 
 @router.get("/export/ledgers.csv", response_model=None)
@@ -359,27 +317,13 @@ async def export_csv(request: Request) -> Response:
     try:
         _, answer = compute_ledgers(_checked(request.query_params))
     except (DomainError, ValidationError) as error:
-        return _refused(error)
-    out = io.StringIO()
-    writer = csv.writer(out)
+        return parts.refused(problems_of(error, _FORM_FIELDS, "model"))
     names = [name for name in RequestRow.__dataclass_fields__ if name != "index"]
-    writer.writerow(["request", *names])
-    for row in answer.rows(0, s.MAX_PAGE):
-        writer.writerow([row.index + 1, *(getattr(row, name) for name in names)])
-    return Response(
-        out.getvalue(),
-        media_type="text/csv; charset=utf-8",
-        headers={"Content-Disposition": 'attachment; filename="ledgers.csv"'},
+    rows = (
+        [row.index + 1, *(getattr(row, name) for name in names)]
+        for row in answer.rows(0, s.MAX_PAGE)
     )
-
-
-def _refused(error: DomainError | ValidationError) -> JSONResponse:
-    found = problems_of(error, _FORM_FIELDS, "model")
-    detail = [
-        {"loc": ["query", field], "msg": note.text, "type": note.code}
-        for field, note in found.items()
-    ]
-    return JSONResponse({"detail": detail}, status_code=422)
+    return parts.csv_download("ledgers.csv", ["request", *names], rows)
 
 
 @router.get("/models/options", response_class=HTMLResponse)

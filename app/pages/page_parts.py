@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 from fastapi import Request, Response
@@ -14,8 +14,10 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import BaseModel
 
 from app.api.compute import ModelAndFormats
+from app.domain.state import Heads, LatentAttention, SlidingWindow, State
 from app.pages.problems import Problems
 from app.pages.render import render, wants_fragment
+from app.web.language import translations
 from app.web.marks import mark
 
 KIND_NAMES: Mapping[str, str] = {
@@ -130,11 +132,28 @@ def model_options(body: Mapping[str, Any]) -> dict[str, object]:
     return {**model, "kv_dtype": kv_dtype}
 
 
-def model_line(given: ModelAndFormats) -> str:
-    """Return what a model keeps, in one line: `llama · 32 × full attention`."""
-    kinds: dict[str, int] = {}
+def model_line(given: ModelAndFormats, language: str) -> str:
+    """Return what a model keeps, in one line: `32 layers · 32 × full attention, 8 × 128`."""
+    say = translations(language).gettext
+    kinds: dict[str, tuple[int, State]] = {}
     for run in given.reading.state.runs:
         for item in run.layer.states:
-            kinds[item.kind] = kinds.get(item.kind, 0) + run.count
-    parts = [f"{count} × {kind.replace('_', ' ')}" for kind, count in kinds.items()]
-    return " · ".join([given.reading.family, *parts])
+            count, first = kinds.get(item.kind, (0, item))
+            kinds[item.kind] = (count + run.count, first)
+    parts = [f"{count} × {say(KIND_NAMES[kind])}{_widths(first, say)}"
+             for kind, (count, first) in kinds.items()]  # fmt: skip
+    layers = say(mark("{count} layers")).format(count=given.reading.state.num_layers)
+    return " · ".join([layers, *parts])
+
+
+def _widths(state: State, say: Callable[[str], str]) -> str:
+    """Return the heads and widths of a kind's first state, and its window."""
+    if isinstance(state, LatentAttention):
+        return f" ({state.latent_dim} + {state.rope_dim})"
+    if not isinstance(state, Heads):
+        return ""
+    width = str(state.k_dim) if state.k_dim == state.v_dim else f"{state.k_dim}/{state.v_dim}"
+    text = say(mark("{heads} KV heads, {width} wide")).format(heads=state.kv_heads, width=width)
+    if isinstance(state, SlidingWindow):
+        text += say(mark(", window {window}")).format(window=state.window)
+    return f" ({text})"

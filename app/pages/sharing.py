@@ -247,7 +247,7 @@ def _view(
         ),
         chart=_blocks_chart(answer, language),
         bytes_chart=_bytes_chart(answer, language),
-        model_line=parts.model_line(computed.given),
+        model_line=parts.model_line(computed.given, language),
         curl=parts.curl("sharing", body),
         command=_command(page, body),
     )
