@@ -10,13 +10,21 @@ from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from app.api.answers import Answer, LayerAnswer, NoteAnswer, layer_answers, notes_answer
+from app.api.model_shapes import (
+    ContextAnswer,
+    WeightsAnswer,
+    contexts_answer,
+    kv_dtype_name,
+    weights_of_config,
+)
 from app.api.problems import REFUSED, Problems, problem_of
 from app.api.state_rows import layer_state_rows
 from app.catalog import models
 from app.domain.dtypes import dtype_named
-from app.domain.errors import Unknown
+from app.domain.errors import DomainError, Unknown
 from app.domain.formats import KvFormats
 from app.domain.per_token import shape_of
+from app.domain.state import MAX_TOKENS
 
 router = APIRouter(tags=["catalogue"])
 
@@ -31,12 +39,27 @@ Kind = Literal[
 ]
 
 
+SortKey = Literal[
+    "id",
+    "parameters",
+    "layers",
+    "bytes_per_token",
+    "window_bytes",
+    "fixed_bytes",
+    "max_context_tokens",
+]
+MAX_PARAMETERS = 10**15
+
+
 class ModelSummary(Answer):
     """One line of the catalogue; figures are at 16 bits an element."""
 
     id: str
     model_type: str
-    parameters: int | None
+    parameters: int | None = Field(description="As its publisher, or the Hub, lists it.")
+    counted_parameters: int | None = Field(
+        default=None, description="As the config's own shapes amount to."
+    )
     confidence: str
     readable: bool
     family: str | None = None
@@ -78,6 +101,9 @@ class ModelAnswer(Answer):
     layer_states: list[dict[str, Any]]
     layers: list[LayerAnswer]
     draft_layers: int
+    kv_dtype: str | None
+    contexts: list[ContextAnswer]
+    weights: WeightsAnswer | None = Field(description="As the config's shapes amount to.")
     formula: str
     assumptions: list[NoteAnswer]
     notes: list[NoteAnswer]
@@ -89,11 +115,28 @@ def summary(row: Mapping[str, Any]) -> ModelSummary:
     return ModelSummary(**{key: row[key] for key in ModelSummary.model_fields if key in row})
 
 
+def size_of(row: Mapping[str, Any]) -> int | None:
+    """Return how many parameters an entry has: as listed, else as counted from its config."""
+    size: int | None = row["parameters"] or row.get("counted_parameters")
+    return size
+
+
 def matching(
-    q: str = "", *, family: str = "", kind: str = "", readable: bool | None = None
+    q: str = "",
+    *,
+    family: str = "",
+    kind: str = "",
+    readable: bool | None = None,
+    min_parameters: int = 0,
+    max_parameters: int | None = None,
 ) -> list[Mapping[str, Any]]:
-    """Return the rows of the index that contain every word of `q` and pass the filters."""
+    """Return the rows of the index that contain every word of `q` and pass the filters.
+
+    With a bound on parameters an entry of unknown size does not pass.
+    """
     words = q.casefold().split()
+    bounded = min_parameters > 0 or max_parameters is not None
+    high = MAX_PARAMETERS if max_parameters is None else max_parameters
     return [
         row
         for row in models.index().values()
@@ -101,27 +144,70 @@ def matching(
         and (not family or family in (row["model_type"], row.get("family")))
         and (not kind or kind in row.get("kinds", ()))
         and (readable is None or row["readable"] == readable)
+        and (not bounded or min_parameters <= (size_of(row) or -1) <= high)
     ]
 
 
+def in_order(
+    rows: list[Mapping[str, Any]], sort: SortKey, *, descending: bool = False
+) -> list[Mapping[str, Any]]:
+    """Return rows sorted by one of their figures; those that lack it come last."""
+    if sort == "id":
+        return sorted(rows, key=lambda row: row["id"].casefold(), reverse=descending)
+    known = [(_figure(row, sort), row) for row in rows]
+    have = sorted(
+        ((value, row) for value, row in known if value is not None),
+        key=lambda pair: pair[0],
+        reverse=descending,
+    )
+    return [row for _, row in have] + [row for value, row in known if value is None]
+
+
+def _figure(row: Mapping[str, Any], sort: SortKey) -> int | None:
+    value: int | None = size_of(row) if sort == "parameters" else row.get(sort)
+    return value
+
+
 @router.get("/models", summary="The bundled models", responses={422: REFUSED[422]})
-async def list_models(
+async def list_models(  # noqa: PLR0913 - one parameter a filter
     *,
     q: Annotated[str, Query(max_length=200, description="Words of the id.")] = "",
     family: Annotated[str, Query(max_length=100)] = "",
     kind: Annotated[Kind | None, Query(description="A kind of state that occurs.")] = None,
     readable: bool | None = None,
+    min_parameters: Annotated[int, Query(ge=0, le=MAX_PARAMETERS)] = 0,
+    max_parameters: Annotated[int | None, Query(ge=0, le=MAX_PARAMETERS)] = None,
+    sort: SortKey = "id",
+    descending: bool = False,
     offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> ModelList:
-    """Return a page of the catalogue, in the order of ids."""
-    found = matching(q, family=family, kind=kind or "", readable=readable)
+    """Return a page of the catalogue, in the order of ids unless asked for another."""
+    rows = matching(
+        q,
+        family=family,
+        kind=kind or "",
+        readable=readable,
+        min_parameters=min_parameters,
+        max_parameters=max_parameters,
+    )
+    found = in_order(rows, sort, descending=descending)
     page = found[offset : offset + limit]
     return ModelList(total=len(found), offset=offset, models=[summary(row) for row in page])
 
 
-def model_answer(model_id: str) -> ModelAnswer:
-    """Return one entry; raises Unknown for an id that the catalogue lacks."""
+def model_answer(
+    model_id: str, kv_dtype: str = "bf16", encoder_tokens: int | None = None
+) -> ModelAnswer:
+    """Return one entry.
+
+    Raises:
+        Unknown: for an id that the catalogue lacks, or a format that is not known.
+        DomainError: for an encoder's length that the model has no use for, or a row that does not
+            divide into the format's blocks.
+
+    """
+    formats = KvFormats.same(dtype_named(kv_dtype, field="kv_dtype"))
     entry = models.entry(model_id)
     shared = {
         "source": SourceAnswer(**entry["source"]),
@@ -138,18 +224,23 @@ def model_answer(model_id: str) -> ModelAnswer:
             layer_states=[],
             layers=[],
             draft_layers=0,
+            kv_dtype=None,
+            contexts=[],
+            weights=weights_of_config(entry["config"])[0],
             formula="",
             assumptions=[],
             notes=[],
             **shared,
         )
-    reading = models.read_entry(entry["id"])
-    formats = KvFormats.same(dtype_named("bf16"))
+    reading = models.read_entry(entry["id"], encoder_tokens=encoder_tokens)
     return ModelAnswer(
         summary=line,
         layer_states=layer_state_rows(reading.state),
         layers=layer_answers(reading.state, formats),
         draft_layers=len(reading.draft_layers),
+        kv_dtype=kv_dtype_name(formats),
+        contexts=contexts_answer(reading.state, formats),
+        weights=weights_of_config(entry["config"])[0],
         formula=shape_of(reading.state, formats).workings["bytes_per_token"].numbers,
         assumptions=notes_answer(reading.assumptions),
         notes=notes_answer(reading.notes),
@@ -166,9 +257,18 @@ def model_answer(model_id: str) -> ModelAnswer:
         422: REFUSED[422],
     },
 )
-async def get_model(model_id: Annotated[str, Path(max_length=200)]) -> ModelAnswer | Response:
-    """Return one entry: its source, what each layer keeps at 16 bits, what was assumed."""
+async def get_model(
+    model_id: Annotated[str, Path(max_length=200)],
+    kv_dtype: Annotated[str, Query(max_length=40, description="Of keys and values.")] = "bf16",
+    encoder_tokens: Annotated[
+        int | None, Query(ge=0, le=MAX_TOKENS, description="Length of the encoder's side.")
+    ] = None,
+) -> ModelAnswer | Response:
+    """Return one entry: its source, what each layer keeps, and what was assumed."""
     try:
-        return model_answer(model_id)
-    except Unknown as error:
-        return JSONResponse(problem_of(error, "path").model_dump(), status_code=404)
+        return model_answer(model_id, kv_dtype, encoder_tokens)
+    except DomainError as error:
+        missing = isinstance(error, Unknown) and error.field[-1:] == ("id",)
+        where = "path" if missing else "query"
+        status = 404 if missing else 422
+        return JSONResponse(problem_of(error, where).model_dump(), status_code=status)

@@ -25,6 +25,7 @@ from app.api.model_shapes import (
     ContextAnswer,
     WeightsAnswer,
     contexts_answer,
+    kv_dtype_name,
     weights_of_config,
     weights_of_files,
 )
@@ -252,14 +253,6 @@ def inspect_answer(found: Inspection) -> InspectAnswer:
         assumptions=notes_answer(found.assumptions),
         not_counted=notes_answer(found.not_counted),
     )
-
-
-def kv_dtype_name(formats: KvFormats | None) -> str | None:
-    """Return the one format of all layers by its name."""
-    if formats is None or formats.base is None:
-        return None
-    key, value = formats.base.key.name, formats.base.value.name
-    return key if key == value else f"{key}/{value}"
 
 
 def _formula(found: Inspection) -> str:

@@ -75,6 +75,14 @@ def context_answer(row: ContextRow) -> ContextAnswer:
     )
 
 
+def kv_dtype_name(formats: KvFormats | None) -> str | None:
+    """Return the one format of all layers by its name."""
+    if formats is None or formats.base is None:
+        return None
+    key, value = formats.base.key.name, formats.base.value.name
+    return key if key == value else f"{key}/{value}"
+
+
 def weights_of_files(weights: FileWeights) -> WeightsAnswer:
     """Return weights that files hold."""
     size = weights.size_bytes

@@ -82,6 +82,7 @@ def summary_of(loaded: Mapping[str, Any]) -> dict[str, Any]:
         "id": loaded["id"],
         "model_type": str(config.get("model_type") or ""),
         "parameters": loaded["parameters"],
+        "counted_parameters": _counted_parameters(config),
         "confidence": loaded["confidence"],
     }
     try:
@@ -102,3 +103,13 @@ def summary_of(loaded: Mapping[str, Any]) -> dict[str, Any]:
         "max_context_tokens": reading.max_context_tokens,
         "assumed": len(reading.assumptions),
     }
+
+
+def _counted_parameters(config: Mapping[str, Any]) -> int | None:
+    """Return the parameters that a config's shapes amount to, or None where they are not known."""
+    from app.readers.weights import read_weights  # noqa: PLC0415 - only to build the index
+
+    try:
+        return read_weights(config).parameters()
+    except DomainError:
+        return None
