@@ -68,8 +68,7 @@ class _Parser:
 
     def _take(self) -> _Piece:
         taken = self._piece
-        if taken.kind != _LAST:
-            self._piece = next(self._pieces)
+        self._piece = next(self._pieces)
         return taken
 
     def _no_size(self) -> Malformed:
@@ -120,7 +119,8 @@ class _Parser:
             self._take()
             count, tokens = tokens, self._number_or_bracket(depth)
         if not isinstance(tokens, int):
-            return count, self._whole(*tokens)
+            inner, branch = tokens
+            return count * inner, branch
         if self._piece.kind != "arrow":
             return count, tokens
         self._take()
