@@ -90,10 +90,11 @@ def test_a_format_and_an_encoder(client: TestClient) -> None:
     """`kv_dtype` and `encoder_tokens` change what the entry's figures are about."""
     one = client.get("/api/v1/models/meta-llama/Llama-3.1-8B?kv_dtype=fp8").json()
     assert one["contexts"][0]["average_bytes_per_token"] == 65_536
-    whisper = "openai/whisper-base"
-    long = client.get(f"/api/v1/models/{whisper}").json()["contexts"][0]["fixed_bytes"]
-    short = client.get(f"/api/v1/models/{whisper}?encoder_tokens=750").json()
-    assert short["contexts"][0]["fixed_bytes"] * 2 == long
+    bart = "/api/v1/models/facebook/bart-large?encoder_tokens="
+    long, short = (client.get(f"{bart}{tokens}").json() for tokens in (1000, 500))
+    # 12 layers of 16 heads × 64, keys and values, 2 bytes.
+    assert long["contexts"][0]["fixed_bytes"] == 12 * 1000 * 2 * 16 * 64 * 2
+    assert short["contexts"][0]["fixed_bytes"] * 2 == long["contexts"][0]["fixed_bytes"]
 
 
 def test_an_entry_that_is_not_read(client: TestClient) -> None:
