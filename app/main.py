@@ -21,6 +21,7 @@ from app.api import (
     transformers_plan,
 )
 from app.pages import docs
+from app.pages import fit as fit_page
 from app.pages import hashes as hashes_page
 from app.pages import ledgers as ledgers_page
 from app.pages import parallel as parallel_page
@@ -64,7 +65,7 @@ def create_app(config: Settings | None = None) -> FastAPI:
     api.include_router(engines.router)
     app.include_router(api)
     app.include_router(health.router)
-    for page in (ledgers_page, parallel_page, sharing_page, hashes_page, pool_page, docs):
+    for page in (ledgers_page, parallel_page, fit_page, sharing_page, hashes_page, pool_page, docs):
         app.include_router(page.router)
     web.install(app)
     return app

@@ -21,5 +21,6 @@ NAVIGATION = (
     NavigationItem("/hashes", mark("Hashes")),
     NavigationItem("/pool", mark("Pool")),
     NavigationItem("/parallel", mark("Ranks")),
+    NavigationItem("/fit", mark("Fit")),
     NavigationItem("/models", mark("Models")),
 )

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse
 from pydantic import ValidationError
 
-from app.api.parallel import ParallelParts, compute_parallel, parallel_answer
+from app.api.parallel import ParallelParts, RankAnswer, compute_parallel, parallel_answer
 from app.api.parallel_schemas import ParallelRequest
 from app.domain.errors import DomainError
 from app.domain.notes import Note
 from app.domain.parallel import Rank
-from app.pages import figures
+from app.pages import figures, page_parts
 from app.pages.model_form import (
     ModelForm,
     format_names,
@@ -31,7 +27,6 @@ from app.pages.model_form import (
     offered_models,
 )
 from app.pages.problems import Problems, problems_of
-from app.pages.render import render, wants_fragment
 from app.readers.lengths import ParsedLengths, parse_lengths
 from app.web.language import language_of, translations
 from app.web.marks import mark
@@ -217,7 +212,7 @@ def _view(request: ParallelRequest, body: dict[str, Any], language: str) -> Para
         weights=() if weights is None else weights.stage_bytes,
         chart=_chart(answer.ranks[:MAX_COLUMNS], language),
         assumed=parts.assumptions,
-        curl=_curl(body),
+        curl=page_parts.curl("parallel", body),
         command=_command(body),
     )
 
@@ -276,59 +271,28 @@ def _chart(ranks: tuple[Rank, ...], language: str) -> figures.Figure:
     )
 
 
-def _curl(body: Mapping[str, Any]) -> str:
-    text = json.dumps(body, ensure_ascii=False)
-    return (
-        "curl -s http://127.0.0.1:8000/api/v1/parallel -H 'content-type: application/json' "
-        f"-d {shlex.quote(text)}"
-    )
-
-
-def model_options(model: Mapping[str, Any]) -> str:
-    """Return the command line's options for a request's model."""
-    if "id" in model:
-        return f"--model {shlex.quote(model['id'])}"
-    if "config" in model:
-        return "--config config.json"
-    return " ".join(f"--{key.replace('_', '-')} {value}" for key, value in model.items())
-
-
-def dtype_option(dtype: str | Mapping[str, str]) -> str:
-    """Return the command line's option for a request's formats."""
-    pair = dtype if isinstance(dtype, str) else f"{dtype['k']}/{dtype['v']}"
-    return f"--kv-dtype {shlex.quote(pair)}"
-
-
 def _command(body: Mapping[str, Any]) -> str:
     runs = [
         f"{item['count']}x{item['length']}" if isinstance(item, dict) else str(item)
         for item in body["lengths"]
     ]
-    words = [
-        "python -m app parallel", model_options(body["model"]), dtype_option(body["kv_dtype"]),
-        f"--lengths {shlex.quote(','.join(runs))}", f"--block-size {body['block_size']}",
-    ]  # fmt: skip
-    words += [f"--{name.replace('_', '-')} {body[name]}" for name in DEGREES if name in body]
-    if "layers_per_stage" in body:
-        words.append(f"--layers-per-stage {','.join(map(str, body['layers_per_stage']))}")
-    if "weights" in body:
-        words.append(f"--weights {shlex.quote(body['weights']['format'])}")
-    return " ".join(words)
+    return page_parts.command(
+        "parallel",
+        **page_parts.model_options(body),
+        lengths=",".join(runs),
+        block_size=body["block_size"],
+        **{name: body.get(name) for name in DEGREES},
+        layers_per_stage=",".join(map(str, body.get("layers_per_stage", ()))),
+        weights=body.get("weights", {}).get("format"),
+    )
 
 
 # A `def` handler: thousands of ranks take longer than the loop may be held.
 @router.get("/parallel", response_class=HTMLResponse)
 def show(request: Request) -> HTMLResponse:
     """Answer the page, or only its changing part when htmx asks."""
-    partial = wants_fragment(request)
     page = parallel_page(request.query_params, language_of(request))
-    if not partial:
-        return render(request, "parallel.html", page, status=422 if page.problems else 200)
-    if page.problems:
-        headers = {"HX-Retarget": "#hints", "HX-Reswap": "outerHTML"}
-        return render(request, "parallel.html", page, fragment="hints", headers=headers)
-    headers = {"HX-Replace-Url": f"/parallel?{page.query}"}
-    return render(request, "parallel.html", page, fragment="answer", headers=headers)
+    return page_parts.answer_page(request, "parallel.html", page, "/parallel")
 
 
 def _parts(query: Mapping[str, str]) -> ParallelParts:
@@ -343,12 +307,8 @@ def export_json(request: Request) -> Response:
     try:
         answer = parallel_answer(_parts(request.query_params))
     except (DomainError, ValidationError) as error:
-        return refused(error)
-    return Response(
-        answer.model_dump_json(indent=1),
-        media_type="application/json",
-        headers={"Content-Disposition": 'attachment; filename="ranks.json"'},
-    )
+        return page_parts.refused(problems_of(error, _FORM_FIELDS, "model"))
+    return page_parts.json_download("ranks.json", answer)
 
 
 @router.get("/export/parallel.csv", response_model=None)
@@ -357,27 +317,12 @@ def export_csv(request: Request) -> Response:
     try:
         answer = parallel_answer(_parts(request.query_params))
     except (DomainError, ValidationError) as error:
-        return refused(error)
-    out = io.StringIO()
-    writer = csv.writer(out)
-    names = [name for name in type(answer.ranks[0]).model_fields if name != "layers"]
-    writer.writerow(["first_layer", "last_layer", *names])
-    for rank in answer.ranks:
-        row = rank.model_dump()
-        row["kv_heads"] = " ".join(map(str, rank.kv_heads))
-        writer.writerow([*rank.layers, *(row[name] for name in names)])
-    return Response(
-        out.getvalue(),
-        media_type="text/csv; charset=utf-8",
-        headers={"Content-Disposition": 'attachment; filename="ranks.csv"'},
+        return page_parts.refused(problems_of(error, _FORM_FIELDS, "model"))
+    names = [name for name in RankAnswer.model_fields if name not in {"layers", "kv_heads"}]
+    rows = (
+        [*rank.layers, " ".join(map(str, rank.kv_heads)), *(getattr(rank, name) for name in names)]
+        for rank in answer.ranks
     )
-
-
-def refused(error: DomainError | ValidationError) -> JSONResponse:
-    """Return a refusal of an export: each entry names the field of the query."""
-    found = problems_of(error, _FORM_FIELDS, "model")
-    detail = [
-        {"loc": ["query", field], "msg": note.text, "type": note.code}
-        for field, note in found.items()
-    ]
-    return JSONResponse({"detail": detail}, status_code=422)
+    return page_parts.csv_download(
+        "ranks.csv", ("first_layer", "last_layer", "kv_heads", *names), rows
+    )

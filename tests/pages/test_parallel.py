@@ -93,8 +93,8 @@ def test_exports(client: TestClient) -> None:
     asked = client.post("/api/v1/parallel", json=body).json()
     assert client.get(f"/export/parallel.json?{query}").json() == asked
     rows = client.get(f"/export/parallel.csv?{query}").text.splitlines()
-    assert rows[0].startswith("first_layer,last_layer,pipeline_rank")
-    assert rows[2].startswith("0,31,0,1,2 3,1,32768,")
+    assert rows[0].startswith("first_layer,last_layer,kv_heads,pipeline_rank")
+    assert rows[2].startswith("0,31,2 3,0,1,1,32768,")
     assert len(rows) == 5
     for kind in ("json", "csv"):
         assert client.get(f"/export/parallel.{kind}?lengths=oops").status_code == 422
