@@ -137,9 +137,9 @@ def _embeddings(given: s.EmbeddingsInput | None) -> PromptEmbeddings | None:
     if given is None:
         return None
     try:
-        data = base64.b64decode(given.data_base64, validate=True)
+        data = base64.b64decode(given.data, validate=True)
     except (binascii.Error, ValueError):
-        raise Malformed("{field} is not base64", field=("embeddings", "data_base64")) from None
+        raise Malformed("{field} is not base64", field=("embeddings", "data")) from None
     return PromptEmbeddings(data=data, bytes_per_position=given.bytes_per_position)
 
 

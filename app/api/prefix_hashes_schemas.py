@@ -48,7 +48,9 @@ class MultimodalInput(Strict):
 class EmbeddingsInput(Strict):
     """Prompt embeddings before the tokens; each of their positions counts as token 0."""
 
-    data_base64: Annotated[StrictStr, Field(max_length=_MAX_BASE64)]
+    data: Annotated[StrictStr, Field(max_length=_MAX_BASE64)] = Field(
+        description="The raw bytes of all positions, in base64."
+    )
     bytes_per_position: Annotated[StrictInt, Field(ge=1, le=MAX_EMBEDDING_BYTES)]
 
 

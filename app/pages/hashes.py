@@ -276,10 +276,8 @@ def _canonical(page: HashesPage) -> str:
     return urlencode(kept)
 
 
-def _tokens_text(chain: HashChain | None, index: int) -> str:
+def _tokens_text(chain: HashChain, index: int) -> str:
     """Return the tokens of a block for a cell; of many, the first."""
-    if chain is None:
-        return ""
     tokens = (
         chain.blocks[index].tokens
         if index < len(chain.blocks)
@@ -291,7 +289,7 @@ def _tokens_text(chain: HashChain | None, index: int) -> str:
 
 def _rows(computed: ComputedHashes, offset: int, count: int) -> list[Row]:
     first, second, comparison = computed.first, computed.second, computed.comparison
-    if comparison is None:
+    if comparison is None or second is None:
         return [
             Row(
                 index=block.index,
