@@ -21,7 +21,7 @@ class RunStopped(Exception):
 
 
 class LabBusy(Exception):
-    """Another run holds the lab of this process."""
+    """Another run holds the lab."""
 
     def __init__(self) -> None:
         self.note = Note("lab_busy", "The lab is busy with another run; try again when it ends.")
@@ -67,20 +67,20 @@ class Budget:
 
 
 class LabSlot:
-    """The one place of a process where a lab run may be; a second caller is told at once."""
+    """The one place where a lab run may be; a second caller is told that it is taken."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
     @contextmanager
-    def hold(self) -> Iterator[None]:
+    def hold(self, *, patience_s: float = 0.0) -> Iterator[None]:
         """Hold the slot for the length of a `with` block.
 
         Raises:
-            LabBusy: when it is held already; nobody waits.
+            LabBusy: when it is held already and does not come free within `patience_s`.
 
         """
-        if not self._lock.acquire(blocking=False):
+        if not self._lock.acquire(timeout=patience_s):
             raise LabBusy
         try:
             yield

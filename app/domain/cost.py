@@ -87,6 +87,11 @@ class GenerationCost:
     assumptions: tuple[Note, ...]
     not_counted: tuple[Note, ...]
 
+    @property
+    def saved_macs(self) -> int:
+        """Return the products that the cache saves: work, and neither memory nor hits."""
+        return self.without_cache.macs - self.with_cache.macs
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeStep:

@@ -34,10 +34,14 @@ def projection_sizes(config: Mapping[str, Any]) -> ProjectionShape:
     source = _text_part(config)
     experts = _integer(source, _EXPERTS, MAX_HEADS)
     matrices = _mlp_matrices(source)
+    heads = _integer(source, _HEADS, MAX_HEADS)
+    if heads is None and "kv_lora_rank" in source:
+        # A latent row has no heads of its own; where the field is given, it is the queries' number.
+        heads = _integer(source, ("num_key_value_heads",), MAX_HEADS)
     is_plain_mlp = matrices is not None and not experts
     return ProjectionShape(
         hidden_size=_integer(source, _HIDDEN, MAX_DIM),
-        query_heads=_integer(source, _HEADS, MAX_HEADS),
+        query_heads=heads,
         intermediate_size=_integer(source, _INTERMEDIATE, MAX_DIM) if is_plain_mlp else None,
         vocab_size=_integer(source, _VOCABULARY, MAX_VOCABULARY),
         mlp_matrices=matrices or 3,

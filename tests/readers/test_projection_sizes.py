@@ -38,6 +38,8 @@ from app.readers.projection_sizes import gguf_sizes, projection_sizes
              "num_experts": 16},
             {"hidden_size": 8192, "experts": 16},
         ),
+        ({"kv_lora_rank": 512, "num_key_value_heads": 64}, {"query_heads": 64}),
+        ({"num_key_value_heads": 8}, {}),
         ({"hidden_size": 1, "text_config": {"d_model": 32}}, {"hidden_size": 32}),
         ({"hidden_size": True, "num_heads": -1, "vocab_size": 10**12, "n_embd": "8"}, {}),
     ],
