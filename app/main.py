@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, FastAPI
-
 from app.api import (
     accuracy,
+    attention,
     block_pool,
     catalogue,
+    cost,
     devices,
     engines,
+    exercises,
     fit,
     health,
     inspect,
+    lab_runs,
     ledgers,
     parallel,
     prefix_hashes,
@@ -31,6 +33,7 @@ from app.settings import Settings, settings
 from app.web import install as web
 from app.web.observability import configure_logging
 from app.web.uploads import hold_uploads
+from fastapi import APIRouter, FastAPI
 
 VERSION = "0.1.0"
 
@@ -50,6 +53,7 @@ def create_app(config: Settings | None = None) -> FastAPI:
     )
     app.state.settings = config
     problems.install(app)
+    lab_runs.install(app)
     api = APIRouter(prefix="/api/v1")
     api.include_router(ledgers.router)
     api.include_router(sharing.router)
@@ -63,6 +67,9 @@ def create_app(config: Settings | None = None) -> FastAPI:
     api.include_router(accuracy.router)
     api.include_router(transformers_plan.router)
     api.include_router(engines.router)
+    api.include_router(cost.router)
+    api.include_router(exercises.router)
+    api.include_router(attention.router, max_body_size=attention.MAX_BODY_BYTES)
     app.include_router(api)
     app.include_router(health.router)
     for page in (ledgers_page, parallel_page, fit_page, sharing_page, hashes_page, pool_page, docs):
