@@ -1,4 +1,4 @@
-"""Every call of the OpenAPI schema, with data drawn from it and spoiled: no 5xx, nothing undeclared."""
+"""Every call of the OpenAPI schema, drawn and spoiled: no 5xx, nothing undeclared."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ OTHERS = ["/docs"]
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("path", PAGES)
 def test_axe_finds_nothing(path: str, scheme: str, browser: Browser, base_url: str) -> None:
-    """axe finds no violation on the page in this theme."""
+    """Nothing that axe calls a violation is on the page in this theme."""
     context = browser.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 900})  # type: ignore[arg-type]
     page = context.new_page()
     page.goto(base_url + path)

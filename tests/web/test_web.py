@@ -90,7 +90,7 @@ def test_language(query: str, cookie: str, accept: str, lang: str, client: TestC
 
 
 def test_a_fragment_is_a_part_of_the_page(client: TestClient) -> None:
-    """htmx gets the answer alone, and the address of the calculation."""
+    """A change gets the answer alone, and the address of the calculation."""
     part = client.get("/", params={"lengths": "1k"}, headers={"hx-request": "true"})
     assert part.text.lstrip().startswith('<section id="answer"')
     assert part.headers["hx-replace-url"] == (
