@@ -338,7 +338,7 @@ def _share_metrics() -> None:
 
 
 # They take the options above, so they are imported below them; each registers itself.
-from app.commands import fit, hashes, parallel, pool, sharing  # noqa: E402, F401
+from app.commands import compare, fit, hashes, parallel, pool, sharing  # noqa: E402, F401
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ from app.api import (
     attention,
     block_pool,
     catalogue,
+    compare,
     cost,
     devices,
     engines,
@@ -20,8 +21,10 @@ from app.api import (
     prefix_hashes,
     problems,
     sharing,
+    sweep,
     transformers_plan,
 )
+from app.pages import compare as compare_page
 from app.pages import docs
 from app.pages import fit as fit_page
 from app.pages import hashes as hashes_page
@@ -59,6 +62,8 @@ def create_app(config: Settings | None = None) -> FastAPI:
     api.include_router(sharing.router)
     api.include_router(parallel.router)
     api.include_router(fit.router)
+    api.include_router(compare.router)
+    api.include_router(sweep.router)
     api.include_router(devices.router)
     api.include_router(prefix_hashes.router)
     api.include_router(block_pool.router)
@@ -72,7 +77,7 @@ def create_app(config: Settings | None = None) -> FastAPI:
     api.include_router(attention.router, max_body_size=attention.MAX_BODY_BYTES)
     app.include_router(api)
     app.include_router(health.router)
-    for page in (ledgers_page, parallel_page, fit_page, sharing_page, hashes_page, pool_page, docs):
+    for page in (ledgers_page, parallel_page, fit_page, compare_page, sharing_page, hashes_page, pool_page, docs):
         app.include_router(page.router)
     web.install(app)
     return app

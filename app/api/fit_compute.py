@@ -40,6 +40,7 @@ class FitParts:
     stages: tuple[int, ...]
     budget: Budget
     demands: tuple[Demand, ...]
+    usable: tuple[Usable, ...] | None
     weights: RankWeights | None
     answer: Fit
     drawn: DrawnConcurrency | None
@@ -65,6 +66,7 @@ def compute_fit(request: FitRequest) -> FitParts:
         stages=stages,
         budget=budget,
         demands=demands,
+        usable=usable,
         weights=weights,
         answer=answer,
         drawn=_drawn(request, demands, budget, usable),

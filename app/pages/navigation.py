@@ -22,5 +22,6 @@ NAVIGATION = (
     NavigationItem("/pool", mark("Pool")),
     NavigationItem("/parallel", mark("Ranks")),
     NavigationItem("/fit", mark("Fit")),
+    NavigationItem("/compare", mark("Compare")),
     NavigationItem("/models", mark("Models")),
 )

@@ -1,0 +1,191 @@
+"""`/sweep`: one calculation over many contexts, devices, formats and tensor ranks.
+
+What does not change along the contexts is computed once for each device, format and split. Up to
+MAX_POINTS are answered at once; more come as a stream of lines, with how many are done in between.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter
+from fastapi.responses import StreamingResponse
+from pydantic import ConfigDict, Field
+
+from app.api import schemas as s
+from app.api.answers import Answer, NoteAnswer, notes_answer
+from app.api.fit import assumptions_of, left_out
+from app.api.fit_compute import FitParts, compute_fit
+from app.api.fit_schemas import DeviceId, FitRequest, Tokens
+from app.api.parallel_schemas import Ranks
+from app.api.problems import REFUSED
+from app.api.routing import JsonRoute
+from app.domain.capacity import largest_concurrency
+from app.domain.errors import DomainError, OutOfRange
+
+router = APIRouter(tags=["fit"], responses=REFUSED, route_class=JsonRoute)
+MAX_POINTS = 10_000
+MAX_STREAMED = 1_000_000
+# Splits, formats and devices are set up one by one, at about a millisecond each.
+MAX_SETUPS = 2000
+CHUNK = 1000
+
+
+class SweepRequest(s.Strict):
+    """A calculation, and the values over which it is repeated; an empty list keeps its own."""
+
+    base: FitRequest
+    context_tokens: Annotated[list[Tokens], Field(max_length=MAX_STREAMED)] = Field(
+        default_factory=list
+    )
+    devices: Annotated[list[DeviceId], Field(max_length=400)] = Field(default_factory=list)
+    kv_dtypes: Annotated[list[s.FormatName], Field(max_length=40)] = Field(default_factory=list)
+    tensor_parallel: Annotated[list[Ranks], Field(max_length=40)] = Field(default_factory=list)
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "base": {"model": {"id": "meta-llama/Llama-3.1-8B"}, "kv_dtype": "bf16",
+                             "device": "h100-sxm-80"},
+                    "context_tokens": [1024, 8192, 65536],
+                    "kv_dtypes": ["bf16", "fp8"],
+                }
+            ]
+        }
+    )  # fmt: skip
+
+
+class SweepPoint(Answer):
+    """One point; with `error` there is no answer for it, and it says why."""
+
+    device: str | None
+    kv_dtype: str | None
+    tensor_parallel: int
+    context_tokens: int | None
+    request_bytes: int | None = None
+    kv_bytes_available: int | None = None
+    max_concurrency: int | None = None
+    max_concurrency_high: int | None = None
+    error: str | None = None
+
+
+class SweepAnswer(Answer):
+    """All points, in the order device, format, tensor ranks, context."""
+
+    points: list[SweepPoint]
+    formula: str
+    assumptions: list[NoteAnswer]
+    not_counted: list[NoteAnswer]
+
+
+def count_points(request: SweepRequest, bound: int) -> int:
+    """Return how many points a request asks for; refuse more than the bound."""
+    setups = (
+        max(len(request.devices), 1)
+        * max(len(request.kv_dtypes), 1)
+        * max(len(request.tensor_parallel), 1)
+    )
+    points = setups * max(len(request.context_tokens), 1)
+    for field, value, high in (("devices", setups, MAX_SETUPS), ("context_tokens", points, bound)):
+        if value > high:
+            raise OutOfRange("{field}: {value} combinations, at most {high} in one request",
+                             field=field, value=value, high=high)  # fmt: skip
+    return points
+
+
+def points_of(request: SweepRequest) -> Iterator[SweepPoint]:
+    """Yield every point; a combination that has no answer says why instead."""
+    for device in (*request.devices,) or (request.base.device,):
+        for dtype in (*request.kv_dtypes,) or (None,):
+            for tensor in request.tensor_parallel or [request.base.tensor_parallel]:
+                yield from _combination(request, device, dtype, tensor)
+
+
+def _combination(
+    request: SweepRequest, device: str | None, dtype: str | None, tensor: int
+) -> Iterator[SweepPoint]:
+    contexts = (*request.context_tokens,) or (request.base.context_tokens,)
+    update: dict[str, Any] = {"device": device, "tensor_parallel": tensor}
+    if dtype is not None:
+        update |= {"kv_dtype": dtype, "element_bytes": None}
+    if request.devices:
+        update["memory_bytes"] = None
+    name = dtype or (request.base.kv_dtype if isinstance(request.base.kv_dtype, str) else None)
+    where = {"device": device, "kv_dtype": name, "tensor_parallel": tensor}
+    try:
+        parts = compute_fit(request.base.model_copy(update=update))
+    except DomainError as error:
+        for tokens in contexts:
+            yield SweepPoint(**where, context_tokens=tokens, error=str(error))
+        return
+    least, most = rooms_of(parts)
+    room = max(parts.answer.room, 0)
+    for asked in contexts:
+        tokens = asked or parts.answer.load.tokens
+        yield SweepPoint(
+            **where,
+            context_tokens=tokens,
+            request_bytes=max(demand(tokens) for demand in parts.demands),
+            kv_bytes_available=room,
+            max_concurrency=largest_concurrency(parts.demands, least, tokens),
+            max_concurrency_high=largest_concurrency(parts.demands, most, tokens),
+        )
+
+
+def rooms_of(parts: FitParts) -> tuple[list[int], list[int]]:
+    """Return what requests may have on each stage, at least and at most."""
+    rooms = parts.budget.rooms()
+    least, most = [room.least for room in rooms], [room.most for room in rooms]
+    if parts.usable is not None:
+        least = [use(room) for use, room in zip(parts.usable, least, strict=True)]
+        most = [use(room) for use, room in zip(parts.usable, most, strict=True)]
+    return least, most
+
+
+def answer_sweep(request: SweepRequest) -> SweepAnswer:
+    """Return the answer of `/sweep`."""
+    count_points(request, MAX_POINTS)
+    points = list(points_of(request))
+    try:
+        parts = compute_fit(request.base)
+    except DomainError:
+        return SweepAnswer(points=points, formula=FORMULA, assumptions=[], not_counted=[])
+    return SweepAnswer(
+        points=points,
+        formula=FORMULA,
+        assumptions=notes_answer(assumptions_of(parts)),
+        not_counted=notes_answer(left_out(parts)),
+    )
+
+
+FORMULA = "max_concurrency = ⌊room ÷ request_bytes⌋ on the rank where it is smallest"
+
+
+@router.post("/sweep", summary="One calculation over many contexts, devices and formats")
+def sweep_call(request: SweepRequest) -> SweepAnswer:
+    """Return up to 10,000 points; for more, ask /sweep/stream."""
+    return answer_sweep(request)
+
+
+@router.post("/sweep/stream", summary="The same as lines of JSON, with progress")
+def sweep_stream(request: SweepRequest) -> StreamingResponse:
+    """Return points as they come, one JSON object a line; every thousandth line is progress."""
+    total = count_points(request, MAX_STREAMED)
+    return StreamingResponse(_lines(request, total), media_type="application/x-ndjson")
+
+
+def _lines(request: SweepRequest, total: int) -> Iterator[str]:
+    chunk: list[str] = []
+    done = 0
+    for point in points_of(request):
+        chunk.append(point.model_dump_json(exclude_none=True))
+        if len(chunk) == CHUNK:
+            done += CHUNK
+            chunk.append(json.dumps({"done": done, "total": total}))
+            yield "\n".join(chunk) + "\n"
+            chunk = []
+    chunk.append(json.dumps({"done": total, "total": total}))
+    yield "\n".join(chunk) + "\n"

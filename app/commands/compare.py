@@ -1,0 +1,59 @@
+"""`compare`: two to six calculations side by side."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import parse_qsl
+
+import typer
+
+from app import cli
+
+Calculations = Annotated[
+    list[str],
+    typer.Argument(help="2 to 6: addresses or queries of the page /fit, or @FILE with a request."),
+]
+
+
+def _body(text: str) -> Any:
+    """Return a calculation's request from a file of JSON or a page's query."""
+    if text.startswith("@"):
+        path = Path(text[1:])
+        try:
+            return json.loads(path.read_bytes())
+        except OSError as error:
+            cli.fail(f"{path}: {error.strerror}")
+        except (ValueError, RecursionError):
+            cli.fail(f"{path}: not JSON")
+    from app.domain.errors import DomainError  # noqa: PLC0415 - after start-up
+    from app.pages.fit_form import fit_body, typed_fields  # noqa: PLC0415
+    from app.pages.model_form import model_form  # noqa: PLC0415
+
+    query = dict(parse_qsl(text.rpartition("?")[2], keep_blank_values=True))
+    try:
+        return fit_body(model_form(query), typed_fields(query))
+    except DomainError as error:
+        cli.fail(str(error))
+
+
+@cli.app.command("compare")
+def compare(*, calculations: Calculations, as_json: cli.JsonOption = False) -> None:
+    """Print two to six calculations of what fits side by side; what differs is marked."""
+    from app.api.compare import CompareRequest, answer_compare  # noqa: PLC0415 - after start-up
+
+    body = {"calculations": [_body(text) for text in calculations]}
+    answer = cli.run(answer_compare, body, CompareRequest)
+    if as_json:
+        cli.print_json(answer)
+        return
+    rows = [
+        [row.label, *("–" if value is None else str(value) for value in row.values),
+         "≠" if row.differs else ""]
+        for row in answer.rows
+    ]  # fmt: skip
+    columns = ["", *(str(index + 1) for index in range(len(answer.calculations))), ""]
+    cli.print_table("Side by side", columns, rows)
+    for index, calculation in enumerate(answer.calculations, 1):
+        typer.echo(f"{index}: {calculation.verdict}")

@@ -1,0 +1,303 @@
+"""`/compare`: two to six calculations side by side, and one of them swept over many values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import HTMLResponse
+from pydantic import BaseModel, ValidationError
+
+from app.api.compare import (
+    FEWEST,
+    MOST,
+    ComparedRow,
+    CompareRequest,
+    answer_compare,
+    compare_rows,
+    compute_compare,
+    model_name,
+)
+from app.api.fit import command_of
+from app.api.fit_schemas import FitRequest
+from app.api.sweep import MAX_POINTS, SweepPoint, SweepRequest, answer_sweep
+from app.domain.errors import DomainError, OutOfRange
+from app.domain.notes import Note
+from app.pages import figures, page_parts, tables
+from app.pages.fit_form import FORM_FIELDS, request_of
+from app.pages.problems import Problems, problems_of
+from app.readers.lengths import parse_lengths
+from app.web.language import language_of, translations
+
+router = APIRouter(include_in_schema=False)
+
+SLOTS = tuple(f"c{index}" for index in range(1, MOST + 1))
+SWEPT = ("contexts", "devices", "kv_dtypes", "tensor_ranks")
+LONGEST_CALCULATION = 4000
+ROWS_SHOWN = 200
+ROLES = ("effective", "padding", "paging", "fixed", "window")
+_LLAMA = "model=meta-llama/Llama-3.1-70B&kv=bf16&tensor_parallel=4&context_tokens=32768"
+_DEFAULTS = {
+    "c1": f"{_LLAMA}&device=h100-sxm-80",
+    "c2": f"{_LLAMA}&device=h200-141",
+    "contexts": "1k, 2k, 4k, 8k, 16k, 32k, 64k, 128k",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """A comparison that can be loaded with a click."""
+
+    query: str
+    text: Note
+
+
+EXAMPLES = (
+    Example(
+        query=urlencode({"c1": "model=deepseek-ai/DeepSeek-V3&kv=bf16&tensor_parallel=8&"
+                               "device=h200-141",
+                         "c2": "model=deepseek-ai/DeepSeek-V3&kv=bf16&tensor_parallel=8&"
+                               "decode_context_parallel=8&device=h200-141"}),
+        text=Note("", "DeepSeek V3 on eight ranks, with and without context parallelism"),
+    ),
+    Example(
+        query=urlencode({"c1": "model=meta-llama/Llama-3.1-8B&kv=bf16&device=rtx-4090",
+                         "c2": "model=meta-llama/Llama-3.1-8B&kv=fp8&device=rtx-4090",
+                         "c3": "model=meta-llama/Llama-3.1-8B&kv=bf16&device=rtx-4090&weights=fp8",
+                         "kv_dtypes": "bf16, fp8"}),
+        text=Note("", "A 24 GB card: a narrower cache, or narrower weights?"),
+    ),
+    Example(
+        query=urlencode({"c1": _DEFAULTS["c1"], "c2": _DEFAULTS["c2"],
+                         "devices": "a100-sxm-80, h100-sxm-80, h200-141"}),
+        text=Note("", "Llama 3.1 70B on three devices against the length of the context"),
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One calculation of the comparison."""
+
+    slot: str
+    name: str
+    query: str
+    engine_command: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareView:
+    """An answer, as the page shows it."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[ComparedRow, ...]
+    points: tuple[SweepPoint, ...]
+    points_in_all: int
+    chart: figures.Figure
+    curl: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparePage:
+    """Everything that the template of `/compare` may name."""
+
+    slots: tuple[tuple[str, str], ...]
+    fields: Mapping[str, str]
+    problems: Problems
+    view: CompareView | None
+    workbooks: bool
+    examples: tuple[Example, ...]
+    query: str
+
+
+def compare_page(query: Mapping[str, str], language: str) -> ComparePage:
+    """Return the page's context for a query string; mistakes become sentences."""
+    typed = _typed(query)
+    problems: Problems = {}
+    view: CompareView | None = None
+    try:
+        view = _view(typed, language)
+    except (DomainError, ValidationError) as error:
+        problems = problems_of(error, (*SLOTS, *SWEPT), "c1")
+    return ComparePage(
+        slots=tuple((slot, typed[slot]) for slot in SLOTS),
+        fields=typed,
+        problems=problems,
+        view=view,
+        workbooks=tables.has_workbooks(),
+        examples=EXAMPLES,
+        query=urlencode([(name, text) for name, text in typed.items() if text]),
+    )
+
+
+def _typed(query: Mapping[str, str]) -> dict[str, str]:
+    """Return every field's text; the first example where nothing is given."""
+    defaults = {} if any(query.get(slot) for slot in SLOTS) else _DEFAULTS
+    return {name: query.get(name, defaults.get(name, "")).strip() for name in (*SLOTS, *SWEPT)}
+
+
+def _requests(typed: Mapping[str, str]) -> list[tuple[str, FitRequest, dict[str, Any]]]:
+    """Return the calculations that are given, by slot."""
+    found = []
+    for slot in SLOTS:
+        text = typed[slot]
+        if not text:
+            continue
+        if len(text) > LONGEST_CALCULATION:
+            raise OutOfRange("{field} must be at most {high} characters", field=slot,
+                             high=LONGEST_CALCULATION)  # fmt: skip
+        own = dict(parse_qsl(text.rpartition("?")[2], keep_blank_values=True))
+        try:
+            request, body = request_of(own)
+        except DomainError as error:
+            raise error.under(slot) from None
+        except ValidationError as error:
+            note = next(iter(problems_of(error, FORM_FIELDS, "model").values()))
+            raise OutOfRange("{field}: {why}", field=slot, why=note.text) from None
+        found.append((slot, request, body))
+    if len(found) < FEWEST:
+        raise OutOfRange("{field} is missing: a comparison needs two calculations",
+                         field=SLOTS[len(found)])  # fmt: skip
+    return found
+
+
+def _view(typed: Mapping[str, str], language: str) -> CompareView:
+    given = _requests(typed)
+    try:
+        computed = compute_compare([request for _, request, _ in given])
+    except DomainError as error:
+        # The field's path begins with the place of the calculation: name its slot instead.
+        place = next(part for part in error.field if isinstance(part, int))
+        raise OutOfRange("{field}: {why}", field=given[place][0], why=str(error)) from None
+    sweep = _sweep(typed, given[0][1])
+    answer = answer_sweep(sweep)
+    bodies = [body for _, _, body in given]
+    return CompareView(
+        columns=tuple(
+            Column(
+                slot=slot.removeprefix("c"),
+                name=model_name(request),
+                query=typed[slot].rpartition("?")[2],
+                engine_command=command_of(request, parts),
+            )
+            for (slot, request, _), (_, parts) in zip(given, computed, strict=True)
+        ),
+        rows=tuple(compare_rows(computed)),
+        points=tuple(answer.points[:ROWS_SHOWN]),
+        points_in_all=len(answer.points),
+        chart=_chart(answer.points, language),
+        curl=page_parts.curl("compare", {"calculations": bodies}),
+        command=page_parts.command("compare", *(typed[slot] for slot, _, _ in given)),
+    )
+
+
+def _sweep(typed: Mapping[str, str], base: FitRequest) -> SweepRequest:
+    """Return the sweep of the first calculation."""
+    contexts: list[int] = []
+    if typed["contexts"]:
+        try:
+            parsed = parse_lengths(typed["contexts"])
+        except DomainError as error:
+            raise error.under("contexts") from None
+        if parsed.requests > MAX_POINTS:
+            raise OutOfRange("{field} must name at most {high} lengths", field="contexts",
+                             high=MAX_POINTS)  # fmt: skip
+        contexts = [length for length, count in parsed.runs for _ in range(count)]
+    return SweepRequest(
+        base=base,
+        context_tokens=contexts,
+        devices=_words(typed["devices"]),
+        kv_dtypes=_words(typed["kv_dtypes"]),
+        tensor_parallel=[int(word) for word in _words(typed["tensor_ranks"]) if word.isdigit()],
+    )
+
+
+def _words(text: str) -> list[str]:
+    return text.replace(",", " ").split()
+
+
+def _chart(points: Sequence[SweepPoint], language: str) -> figures.Figure:
+    """Return requests that fit against the context, a line for each of the first combinations."""
+    say = translations(language).gettext
+    series: dict[str, tuple[list[float], list[float]]] = {}
+    for point in points:
+        parts = (point.device, point.kv_dtype, f"TP{point.tensor_parallel}")
+        name = " · ".join(part for part in parts if part)
+        if name not in series and len(series) == len(ROLES):
+            break
+        xs, ys = series.setdefault(name, ([], []))
+        if point.max_concurrency is not None and point.context_tokens is not None:
+            xs.append(point.context_tokens)
+            ys.append(point.max_concurrency)
+    return figures.lines(
+        [(name, role, xs, ys) for role, (name, (xs, ys)) in zip(ROLES, series.items(),
+                                                                  strict=False)],
+        x_title=say("Context length, tokens"),
+        y_title=say("Requests that fit"),
+        log_x=True,
+    )  # fmt: skip
+
+
+# A `def` handler: a sweep of thousands of points must not hold the loop.
+@router.get("/compare", response_class=HTMLResponse)
+def show(request: Request) -> HTMLResponse:
+    """Answer the page, or only its changing part when htmx asks."""
+    page = compare_page(request.query_params, language_of(request))
+    return page_parts.answer_page(request, "compare.html", page, "/compare")
+
+
+Table = tuple[list[str], list[list[object]]]
+Download = Callable[[str, Sequence[object], Sequence[Sequence[object]]], Response]
+_DOWNLOADS: dict[str, Download] = {
+    "csv": lambda name, header, rows: page_parts.csv_download(name, [str(h) for h in header], rows),
+    "md": tables.markdown_download,
+    "xlsx": tables.workbook_download,
+}
+
+
+@router.get("/export/compare.{kind}", response_model=None)
+def export_compare(request: Request, kind: str) -> Response:
+    """Answer the comparison as JSON, CSV, Markdown or a workbook."""
+
+    def table() -> tuple[Table, BaseModel]:
+        given = _requests(_typed(request.query_params))
+        asked = CompareRequest(calculations=[own for _, own, _ in given])
+        answer = answer_compare(asked)
+        header = ["", *(f"{slot.removeprefix('c')}: {model_name(own)}" for slot, own, _ in given),
+                  "differs"]  # fmt: skip
+        rows: list[list[object]] = [
+            [row.name, *row.values, "yes" if row.differs else ""] for row in answer.rows
+        ]
+        return (header, rows), answer
+
+    return _export("compare", kind, table)
+
+
+@router.get("/export/sweep.{kind}", response_model=None)
+def export_sweep(request: Request, kind: str) -> Response:
+    """Answer the sweep as JSON, CSV, Markdown or a workbook."""
+
+    def table() -> tuple[Table, BaseModel]:
+        typed = _typed(request.query_params)
+        answer = answer_sweep(_sweep(typed, _requests(typed)[0][1]))
+        header = list(SweepPoint.model_fields)
+        rows = [[getattr(point, name) for name in header] for point in answer.points]
+        return (header, rows), answer
+
+    return _export("sweep", kind, table)
+
+
+def _export(name: str, kind: str, table: Callable[[], tuple[Table, BaseModel]]) -> Response:
+    try:
+        if kind != "json" and kind not in _DOWNLOADS:
+            raise OutOfRange("{field} must be json, csv, md or xlsx", field="format")
+        (header, rows), answer = table()
+        if kind == "json":
+            return page_parts.json_download(f"{name}.json", answer)
+        return _DOWNLOADS[kind](f"{name}.{kind}", header, rows)
+    except (DomainError, ValidationError) as error:
+        return page_parts.refused(problems_of(error, (*SLOTS, *SWEPT), "c1"))
