@@ -10,18 +10,6 @@
   const TYPE = "application/x-ndjson";
   const running = new WeakMap();
 
-  const lines = async function* (body) {
-    const reader = body.pipeThrough(new TextDecoderStream()).getReader();
-    let rest = "";
-    for (;;) {
-      const { done, value } = await reader.read();
-      if (done) return;
-      const parts = (rest + value).split("\n");
-      rest = parts.pop();
-      for (const part of parts) if (part) yield JSON.parse(part);
-    }
-  };
-
   const show = (line) => {
     if (line.address) history.replaceState(null, "", line.address);
     if (line.put) document.getElementById(line.put).outerHTML = line.html;
@@ -29,35 +17,47 @@
     if (line.html) document.dispatchEvent(new CustomEvent("htmx:after:swap"));
   };
 
-  const send = async (form, submitter) => {
+  const send = (form, submitter) => {
     running.get(form)?.abort();
-    const stop = new AbortController();
-    running.set(form, stop);
+    // Unlike fetch, this tells how much of a file has been sent.
+    const call = new XMLHttpRequest();
+    running.set(form, call);
     const panel = form.querySelector("[data-panel]");
     const bar = panel.querySelector("progress");
     const at = panel.querySelector("[data-at]");
+    const cancel = panel.querySelector("[data-cancel]");
+    const progress = ({ text, done, total }) => {
+      if (text) at.textContent = text;
+      if (total) { bar.max = total; bar.value = done; }
+    };
+    const end = (text) => {
+      if (running.get(form) !== call) return; // a newer one has the panel
+      running.delete(form);
+      at.textContent = text;
+      bar.hidden = cancel.hidden = true;
+    };
+    let seen = 0;
+    const read = () => {
+      if (!call.getResponseHeader("content-type")?.startsWith(TYPE)) return;
+      const next = call.responseText.lastIndexOf("\n") + 1;
+      const lines = call.responseText.slice(seen, next).split("\n");
+      seen = next;
+      for (const line of lines.filter(Boolean).map(JSON.parse)) { show(line); progress(line); }
+    };
+    call.upload.onprogress = ({ loaded, total }) => progress({ done: loaded, total });
+    call.onprogress = read;
+    call.onload = () => { read(); end(seen ? "" : panel.dataset.failed); panel.hidden = seen > 0; };
+    call.onerror = () => end(panel.dataset.failed);
+    call.onabort = () => end(panel.dataset.cancelled);
+
     bar.removeAttribute("value");
     at.textContent = panel.dataset.sending;
-    panel.hidden = bar.hidden = panel.querySelector("[data-cancel]").hidden = false;
-    try {
-      const fields = new FormData(form, submitter);
-      const get = form.method === "get";
-      const address = form.getAttribute("action") + (get ? `?${new URLSearchParams(fields)}` : "");
-      const answer = await fetch(address, {
-        method: form.method, body: get ? null : fields, headers: { accept: TYPE }, signal: stop.signal,
-      });
-      if (!answer.headers.get("content-type")?.startsWith(TYPE)) throw new Error(answer.statusText);
-      for await (const line of lines(answer.body)) {
-        show(line);
-        if (line.text) at.textContent = line.text;
-        if (line.total) { bar.max = line.total; bar.value = line.done; }
-      }
-      panel.hidden = true;
-    } catch {
-      if (running.get(form) !== stop) return; // a newer run has the panel
-      at.textContent = stop.signal.aborted ? panel.dataset.cancelled : panel.dataset.failed;
-      bar.hidden = panel.querySelector("[data-cancel]").hidden = true;
-    }
+    panel.hidden = bar.hidden = cancel.hidden = false;
+    const fields = new FormData(form, submitter);
+    const get = form.method === "get";
+    call.open(form.method, form.getAttribute("action") + (get ? `?${new URLSearchParams(fields)}` : ""));
+    call.setRequestHeader("accept", TYPE);
+    call.send(get ? null : fields);
   };
 
   document.addEventListener("submit", (event) => {
@@ -65,16 +65,14 @@
     event.preventDefault();
     send(event.target, event.submitter);
   });
-  document.addEventListener("click", (event) => {
-    const button = event.target.closest("[data-cancel]");
-    if (button) running.get(button.form)?.abort();
+  document.addEventListener("click", ({ target }) => {
+    if (target.matches("[data-cancel]")) running.get(target.form)?.abort();
   });
   // A chosen or dropped file goes at once, unless it is larger than its field's data-max-bytes.
-  document.addEventListener("change", (event) => {
-    const field = event.target;
-    if (!field.matches('form[data-stream] input[type="file"]')) return;
-    const large = [...field.files].some((file) => file.size > Number(field.dataset.maxBytes));
-    field.setCustomValidity(large ? field.dataset.tooLarge : "");
-    if (field.files.length && field.reportValidity()) field.form.requestSubmit();
+  document.addEventListener("change", ({ target }) => {
+    if (!target.matches('form[data-stream] input[type="file"]')) return;
+    const large = [...target.files].some((file) => file.size > Number(target.dataset.maxBytes));
+    target.setCustomValidity(large ? target.dataset.tooLarge : "");
+    if (target.files.length && target.reportValidity()) target.form.requestSubmit();
   });
 })();

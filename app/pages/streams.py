@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from typing import Any
 
 from fastapi import Request
@@ -20,12 +21,13 @@ def wants_stream(request: Request) -> bool:
     return MEDIA_TYPE in request.headers.get("accept", "")
 
 
-def stream(lines: AsyncIterator[Line]) -> StreamingResponse:
-    """Answer with lines; whoever stops reading ends `lines` with a cancellation."""
+def stream(lines: AsyncGenerator[Line]) -> StreamingResponse:
+    """Answer with lines; when the reader goes away `lines` is cancelled or closed."""
 
     async def encoded() -> AsyncIterator[bytes]:
-        async for line in lines:
-            yield json.dumps(line, ensure_ascii=False).encode() + b"\n"
+        async with aclosing(lines):
+            async for line in lines:
+                yield json.dumps(line, ensure_ascii=False).encode() + b"\n"
 
     return StreamingResponse(
         encoded(),
