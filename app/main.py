@@ -62,6 +62,8 @@ def create_app(config: Settings | None = None) -> FastAPI:
     api.include_router(sharing.router)
     api.include_router(parallel.router)
     api.include_router(fit.router)
+    api.include_router(devices.router)
+    api.include_router(fit.router)
     api.include_router(compare.router)
     api.include_router(sweep.router)
     api.include_router(devices.router)
