@@ -158,7 +158,7 @@ def template_strings() -> Iterator[tuple[str, tuple[str, ...]]]:
         str(ROOT / "templates"),
         _TEMPLATE_METHODS,
         _TEMPLATE_OPTIONS,
-        keywords={"_": None, "ngettext": (1, 2)},
+        keywords={"_": None, "gettext": None, "ngettext": (1, 2)},
     )
     for file, _, message, _, _ in rows:
         yield file, message if isinstance(message, tuple) else (message,)
