@@ -10,7 +10,7 @@ from app.api import engine_answers as a
 from app.api.answers import Answer, notes_answer
 from app.api.engine_models import engine_model
 from app.api.engines_schemas import EnginePlanRequest
-from app.domain.errors import DomainError, Unsupported
+from app.domain.errors import DomainError
 from app.domain.notes import Note
 from app.domain.units import bytes_text
 from app.engines import llama_cpp, sglang, tensorrt_llm, vllm
@@ -228,12 +228,9 @@ def answer_engine_plan(engine: str, request: EnginePlanRequest) -> AnyPlanAnswer
         DomainError: naming the field, as seen from the request's body.
 
     """
-    planner = PLANNERS.get(engine)
-    if planner is None:
-        raise Unsupported("{field} {value} has no plan here", field="engine", value=engine)
     model = engine_model(request.model)
     try:
-        return planner(model, request.settings, request.available_bytes)
+        return PLANNERS[engine](model, request.settings, request.available_bytes)
     except DomainError as error:
         raise placed(error, model) from None
 

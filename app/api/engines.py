@@ -9,7 +9,13 @@ from fastapi import APIRouter, Path
 from app.api.answers import Answer
 from app.api.engine_plans import AnyPlanAnswer, answer_engine_plan
 from app.api.engines_compared import SideBySideAnswer, answer_side_by_side
-from app.api.engines_schemas import EngineName, EnginePlanRequest, SideBySideRequest
+from app.api.engines_schemas import (
+    EnginePlanRequest,
+    ExplainRequest,
+    PlannedEngine,
+    SideBySideRequest,
+)
+from app.api.explain import ExplainAnswer, answer_explain
 from app.api.problems import REFUSED
 from app.api.routing import JsonRoute
 from app.engines.known import ENGINES
@@ -65,7 +71,7 @@ async def list_engines() -> EngineList:
 
 # Planning a model of many unlike layers takes some tens of milliseconds: not on the event loop.
 @router.post("/engines/{engine}/plan", summary="What an engine allocates and prints")
-def plan(engine: Annotated[EngineName, Path()], request: EnginePlanRequest) -> AnyPlanAnswer:
+def plan(engine: Annotated[PlannedEngine, Path()], request: EnginePlanRequest) -> AnyPlanAnswer:
     """Return an engine's own view of a model: groups or pools, blocks, tokens, its log lines."""
     return answer_engine_plan(engine, request)
 
@@ -74,3 +80,9 @@ def plan(engine: Annotated[EngineName, Path()], request: EnginePlanRequest) -> A
 def compare(request: SideBySideRequest) -> SideBySideAnswer:
     """Return what the budget holds in each engine, and what one request takes there."""
     return answer_side_by_side(request)
+
+
+@router.post("/engines/explain", summary="A start-up log, figure by figure")
+def explain(request: ExplainRequest) -> ExplainAnswer:
+    """Return what a log's figures come to, whether they agree, why, and what to change."""
+    return answer_explain(request)

@@ -12,6 +12,8 @@ MAX_AVAILABLE_BYTES = 2**53
 MAX_SETTINGS = 100
 MAX_LOG_CHARACTERS = 12 * 2**20
 
+PlannedEngine = Literal["vllm", "llama_cpp", "sglang", "tensorrt_llm"]
+LogEngine = Literal["vllm", "llama_cpp", "sglang", "tensorrt_llm", "ollama"]
 EngineName = Literal["vllm", "llama_cpp", "sglang", "tensorrt_llm", "transformers"]
 AvailableBytes = Annotated[StrictInt, Field(ge=0, le=MAX_AVAILABLE_BYTES)]
 EngineSettings = Annotated[dict[str, Any], Field(max_length=MAX_SETTINGS)]
@@ -87,7 +89,7 @@ class ExplainRequest(Strict):
         default_factory=dict,
         description="Settings that the log does not show, named as the engine's own flags.",
     )
-    engine: EngineName | None = Field(default=None, description="Where the form leaves it open.")
+    engine: LogEngine | None = Field(default=None, description="Where the form leaves it open.")
     want_context_tokens: Annotated[StrictInt, Field(ge=1, le=2**31 - 1)] | None = Field(
         default=None, description="The length that one wants to serve: advice says what it takes."
     )

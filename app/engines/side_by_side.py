@@ -1,4 +1,4 @@
-"""One model and one budget through every engine: what fits, and what a request takes beyond its need.
+"""One model and one budget through every engine: what fits, what a request takes beyond its need.
 
 Each engine is planned in its newest known version, on one device, with its own defaults; what had
 to be set alike (the longest request, the whole budget for the cache) is said in the notes.

@@ -1,0 +1,313 @@
+"""What to change in a vLLM start, and by how much: each effect is a plan's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+from app.domain.notes import Note
+from app.engines.logs.numbers import decimal, gib_text
+from app.engines.logs.result import Advice
+from app.engines.logs.vllm.case import Case
+from app.engines.logs.vllm.evidence import print_rule
+from app.engines.logs.vllm.failures import (
+    for_nothing_left,
+    for_out_of_memory,
+    for_state_blocks,
+)
+from app.engines.logs.vllm.table import Table, least_bytes
+from app.engines.vllm import VllmPlan
+from app.engines.vllm.versions import release
+
+_BATCHES = (8192, 4096, 2048, 1024, 512)
+_MOST_RANKS = 64
+_HALVED = "fp8"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What somebody wants to serve: a length, and how many requests of it at once."""
+
+    context_tokens: int | None = None
+    concurrency: int | None = None
+
+
+def advice_of(case: Case, wish: Wish) -> tuple[Advice, ...]:
+    """Return changes with their effects; none where no plan was made and no line says enough."""
+    made = [*for_out_of_memory(case), *for_nothing_left(case), *for_state_blocks(case)]
+    if case.fit is not None and case.model is not None:
+        table = Table(case=case)
+        if case.evidence.refused or case.evidence.too_long:
+            made += _refused(table)
+        elif wish.context_tokens is None and wish.concurrency is None:
+            made += _started(table)
+        if wish.context_tokens is not None or wish.concurrency is not None:
+            made += _wished(table, wish)
+    return tuple(made)
+
+
+def _refused(table: Table) -> Iterator[Advice]:
+    memory = table.memory
+    own = table.changed({}, memory)
+    if own is None or memory is None:
+        return
+    yield from _shorter(table, own, memory)
+    yield from _more_memory(table, own, memory)
+    yield from _smaller_format(table, memory)
+    yield from _smaller_batch(table, memory)
+    yield from _more_ranks(table, memory)
+
+
+def _shorter(table: Table, own: VllmPlan, memory: int) -> Iterator[Advice]:
+    length = own.estimated_max_model_len
+    if table.case.evidence.too_long:
+        length = min(tokens for _, _, tokens in table.case.evidence.too_long)
+    if length:
+        yield Advice(
+            change=Note("max_model_len", "--max-model-len {length}", {"length": length}),
+            effect=Note(
+                "longest_that_fits",
+                "the longest request that the {memory} for the cache holds",
+                {"memory": gib_text(memory)},
+            ),
+        )
+
+
+def _more_memory(table: Table, own: VllmPlan, memory: int) -> Iterator[Advice]:
+    least = least_bytes(own)
+    short = least - memory
+    if short <= 0:
+        return
+    total = _device_bytes(table.case)
+    if total is not None:
+        share = Fraction(short, total)
+        yield Advice(
+            change=Note(
+                "gpu_memory_utilization",
+                "--gpu-memory-utilization higher by at least {share}",
+                {"share": f"{float(share):.3f}"},
+            ),
+            effect=Note(
+                "one_request_fits",
+                "{short} more for the cache on each rank: {least}, what"
+                " one request of {length} tokens needs",
+                {"short": gib_text(short), "least": gib_text(least), "length": f"{table.length:,}"},
+            ),
+        )
+        return
+    yield Advice(
+        change=Note(
+            "more_memory",
+            "{short} more for the cache on each rank (a higher"
+            " --gpu-memory-utilization, or less for weights and activations)",
+            {"short": gib_text(short)},
+        ),
+        effect=Note(
+            "one_request_needs",
+            "{least} are what one request of {length} tokens needs",
+            {"least": gib_text(least), "length": f"{table.length:,}"},
+        ),
+    )
+
+
+def _device_bytes(case: Case) -> int | None:
+    """Return the device's memory, where a line gives it."""
+    for code, group in (("free_memory", 1), ("budget", 0), ("profile_results", 0)):
+        for found in case.reads.get(code, ()):
+            printed = decimal(found.groups[group] or "")
+            if printed is not None and printed.value > 0:
+                return int(printed.value * 2**30)
+    return None
+
+
+def _verdict(plan: VllmPlan) -> Note:
+    """Return what a changed plan would come to, for one request of the length."""
+    if not plan.refused:
+        return Note(
+            "starts",
+            "one request then needs {needed}, and the engine starts with {concurrency} of them",
+            {
+                "needed": gib_text(plan.needed_bytes),
+                "concurrency": plan.max_concurrency_text or "1x",
+            },
+        )
+    return Note(
+        "still_refused",
+        "one request then needs {needed}, still too much; the longest that fits is {length} tokens",
+        {"needed": gib_text(plan.needed_bytes), "length": f"{plan.estimated_max_model_len or 0:,}"},
+    )
+
+
+def _smaller_format(table: Table, memory: int) -> Iterator[Advice]:
+    if table.settings.get("kv_cache_dtype", "auto") not in ("auto", "bfloat16", "float16"):
+        return
+    plan = table.changed({"kv_cache_dtype": _HALVED}, memory)
+    if plan is not None and plan.kv_cache_dtype != table.plan.kv_cache_dtype:
+        yield Advice(change=Note("kv_cache_dtype", "--kv-cache-dtype fp8"), effect=_verdict(plan))
+
+
+def _smaller_batch(table: Table, memory: int) -> Iterator[Advice]:
+    """Fewer batched tokens reserve less behind windows; their activations are not counted here."""
+    given = table.settings.get("max_num_batched_tokens")
+    now = given if isinstance(given, int) else 8192
+    own = table.changed({}, memory)
+    best: tuple[int, VllmPlan] | None = None
+    for tokens in (batch for batch in _BATCHES if batch < now):
+        plan = table.changed({"max_num_batched_tokens": tokens}, memory)
+        if plan is None or own is None or plan.needed_bytes >= own.needed_bytes:
+            return
+        best = tokens, plan
+        if not plan.refused:
+            break
+    if best is not None:
+        yield Advice(
+            change=Note(
+                "max_num_batched_tokens", "--max-num-batched-tokens {tokens}", {"tokens": best[0]}
+            ),
+            effect=_verdict(best[1]),
+        )
+
+
+def _more_ranks(table: Table, memory: int) -> Iterator[Advice]:
+    ranks = table.settings.get("tensor_parallel_size", 1)
+    if not isinstance(ranks, int) or ranks * 2 > _MOST_RANKS:
+        return
+    own = table.changed({}, memory)
+    plan = table.changed({"tensor_parallel_size": ranks * 2}, memory)
+    if own is None or plan is None:
+        return
+    if plan.needed_bytes < own.needed_bytes:
+        yield Advice(
+            change=Note(
+                "tensor_parallel_size", "--tensor-parallel-size {ranks}", {"ranks": ranks * 2}
+            ),
+            effect=_verdict(plan),
+        )
+    elif ranks > 1:
+        sharded = table.changed({"decode_context_parallel_size": ranks}, memory)
+        if sharded is not None and sharded.needed_bytes < own.needed_bytes:
+            yield Advice(
+                change=Note(
+                    "decode_context_parallel_size",
+                    "--decode-context-parallel-size {ranks}",
+                    {"ranks": ranks},
+                ),
+                effect=_verdict(sharded),
+            )
+
+
+def _started(table: Table) -> Iterator[Advice]:
+    """Advise a start that worked: what doubles the pool, and what one request needs of it."""
+    memory = table.memory
+    if memory is None or memory <= 0:
+        return
+    own = table.changed({}, memory)
+    if own is None or own.refused:
+        return
+    halved = table.changed({"kv_cache_dtype": _HALVED}, memory)
+    plain = table.settings.get("kv_cache_dtype", "auto") in ("auto", "bfloat16", "float16")
+    if plain and halved is not None and not halved.refused:
+        yield Advice(
+            change=Note("kv_cache_dtype", "--kv-cache-dtype fp8"),
+            effect=_pool_effect(own, halved),
+        )
+    ranks = table.settings.get("tensor_parallel_size", 1)
+    shards = table.settings.get("decode_context_parallel_size", 1)
+    if isinstance(ranks, int) and ranks > 1 and shards == 1:
+        sharded = table.changed({"decode_context_parallel_size": ranks}, memory)
+        if sharded is not None and not sharded.refused:
+            yield Advice(
+                change=Note(
+                    "decode_context_parallel_size",
+                    "--decode-context-parallel-size {ranks}",
+                    {"ranks": ranks},
+                ),
+                effect=_pool_effect(own, sharded),
+            )
+    least = least_bytes(own)
+    yield Advice(
+        change=Note("kv_cache_memory_bytes", "--kv-cache-memory-bytes {least}", {"least": least}),
+        effect=Note(
+            "enough_for_one",
+            "the least that serves one request of {length} tokens: {gib};"
+            " the pool is otherwise whatever is left of the device",
+            {"length": f"{own.max_model_len:,}", "gib": gib_text(least, 3)},
+        ),
+    )
+
+
+def _pool_effect(own: VllmPlan, changed: VllmPlan) -> Note:
+    return Note(
+        "pool_becomes",
+        "{concurrency} requests of the full length instead of {before}, from the same memory",
+        {
+            "concurrency": changed.max_concurrency_text or "",
+            "before": own.max_concurrency_text or "",
+        },
+    )
+
+
+def _wished(table: Table, wish: Wish) -> Iterator[Advice]:
+    length = wish.context_tokens or table.length
+    times = wish.concurrency or 1
+    plan = table.changed({"max_model_len": length}, None)
+    if plan is None:
+        return
+    blocks = print_rule(plan, table.settings).request_blocks * times
+    unit = max(rank.bytes_per_block for rank in plan.ranks)
+    null = unit if release(plan.version).keeps_null_block else 0
+    least = blocks * unit + null
+    memory = table.memory
+    facts = {
+        "times": times,
+        "length": f"{length:,}",
+        "gib": gib_text(least),
+        "least": least,
+        "memory": "" if memory is None else gib_text(memory),
+        "short": "" if memory is None else gib_text(abs(least - memory)),
+    }
+    change = Note("kv_cache_memory_bytes", "--kv-cache-memory-bytes {least}", {"least": least})
+    if memory is None:
+        yield Advice(
+            change=change,
+            effect=Note(
+                "wish_takes", "{times} requests of {length} tokens take {gib} on each rank", facts
+            ),
+        )
+        return
+    if least <= memory:
+        yield Advice(
+            change=change,
+            effect=Note(
+                "wish_fits",
+                "{times} requests of {length} tokens take {gib} on each rank; of {memory}"
+                " there, {short} stay free",
+                facts,
+            ),
+        )
+        return
+    yield Advice(
+        change=change,
+        effect=Note(
+            "wish_short",
+            "{times} requests of {length} tokens take {gib} on each rank, {short} more"
+            " than the {memory} there",
+            facts,
+        ),
+    )
+    halved = table.changed({"max_model_len": length, "kv_cache_dtype": _HALVED}, None)
+    if halved is not None and halved.kv_cache_dtype != plan.kv_cache_dtype:
+        size = (
+            print_rule(halved, table.settings).request_blocks
+            * times
+            * max(rank.bytes_per_block for rank in halved.ranks)
+        )
+        yield Advice(
+            change=Note("kv_cache_dtype", "--kv-cache-dtype fp8"),
+            effect=Note(
+                "wish_takes",
+                "{times} requests of {length} tokens take {gib} on each rank",
+                {**facts, "gib": gib_text(size)},
+            ),
+        )

@@ -1,0 +1,103 @@
+"""What the figures of a vLLM log are made from, and the sentences that several of them share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.domain.notes import Note
+from app.engines.logs.kinds import Reads
+from app.engines.logs.sentences import NO_MODEL, inferred_note, not_reproduced_note
+from app.engines.logs.vllm.evidence import (
+    UNBOUNDED,
+    Evidence,
+    PrintRule,
+    Span,
+    intersect,
+    print_rule,
+)
+from app.engines.logs.vllm.fit import Fit
+from app.engines.model import EngineModel
+from app.engines.vllm import VllmPlan
+
+_DEFAULTS = {"tensor_parallel_size": 1, "kv_cache_dtype": "auto"}
+MEASURED = Note(
+    "measured",
+    "this is what the profile run left: utilisation × the device's memory"
+    " − weights − activation peak − what else was taken",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """What the figures are made from; `fit` is None where no model is known or no plan was made."""
+
+    model: EngineModel | None
+    reads: Reads
+    evidence: Evidence
+    fit: Fit | None
+    why_no_plan: Note | None
+    several_ranks: bool
+
+    @property
+    def plan(self) -> VllmPlan | None:
+        """The plan, where there is one."""
+        return None if self.fit is None else self.fit.plan
+
+    @property
+    def rule(self) -> PrintRule | None:
+        """How the plan's release prints."""
+        return None if self.fit is None else print_rule(self.fit.plan, self.fit.settings)
+
+    @property
+    def blocks(self) -> int | None:
+        """The number of blocks that the log's figures leave, or the plan's own where none do."""
+        if self.fit is None or not (self.evidence.sized or self.evidence.memories):
+            return None
+        low, high = self.fit.kept
+        return low if self.evidence.sized else high
+
+    def allows(self, span: Span) -> bool:
+        """Say whether some number of blocks prints a figure beside the others that agree."""
+        if self.fit is None:
+            return False
+        low, high = intersect(span, self.fit.kept)
+        return low <= high
+
+    @property
+    def open(self) -> bool:
+        """Whether settings that the log hides could still give a figure that none tried gives.
+
+        Layers that are all alike leave nothing open but ranks and formats, and those are tried.
+        """
+        if self.fit is None or self.model is None or self.model.state is None:
+            return True
+        mixed = len(self.model.state.kinds - {"shared"}) > 1
+        named = {"version", "tensor_parallel_size", "kv_cache_dtype"} - set(self.fit.inferred)
+        return mixed and len(named) < 3  # noqa: PLR2004 - all three known leave nothing open
+
+    @property
+    def unit_bytes(self) -> int:
+        """The bytes of a block on the stage where it is largest; 1 where no plan was made."""
+        if self.fit is None:
+            return 1
+        return max(rank.bytes_per_block for rank in self.fit.plan.ranks) or 1
+
+    @property
+    def knows_memory(self) -> bool:
+        """Whether a line gives the memory that the pool was cut from."""
+        return self.fit is not None and self.fit.from_memory[1] < UNBOUNDED
+
+
+def unchecked(case: Case) -> tuple[Note, ...]:
+    """Return why nothing was computed."""
+    return (case.why_no_plan or NO_MODEL,)
+
+
+def inferred(case: Case) -> tuple[Note, ...]:
+    """Return the sentence that names what had to be inferred for the figures to agree."""
+    return () if case.fit is None else inferred_note(case.fit.inferred, _DEFAULTS)
+
+
+def not_reproduced(case: Case) -> tuple[Note, ...]:
+    """Return the sentence for a figure that no usual setting gives."""
+    return () if case.fit is None else (not_reproduced_note(case.fit.settings),)

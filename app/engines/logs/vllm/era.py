@@ -1,0 +1,178 @@
+"""Which vLLM releases could have printed a log: as it says, else by the form of its lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from app.engines.logs.kinds import Found
+from app.engines.logs.numbers import count, decimal
+from app.engines.vllm.versions import KNOWN_RELEASES, Release, release
+
+_FIRST, _LAST = KNOWN_RELEASES[0], KNOWN_RELEASES[-1]
+_NUMBERED = re.compile(r"(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?")
+# Forms of lines and the releases that print them so (tests/data/vllm_log_formats.json).
+_FORMS: Mapping[str, tuple[str, str]] = {
+    "attention_block": ("0.10.0", _LAST),
+    "state_padding": ("0.10.0", _LAST),
+    "padding_layers": ("0.9.2", _LAST),
+    "group_sizes": ("0.30.0", _LAST),
+    "graphs_estimated": ("0.18.0", _LAST),
+    "too_long": (_FIRST, "0.10.2"),
+    "profile_results": (_FIRST, "0.6.6.post1"),
+    "budget": ("0.6.6", "0.10.2"),
+    "rest": ("0.6.6", "0.10.2"),
+    "weights_old": (_FIRST, "0.8.2"),
+    "estimated": ("0.8.5", _LAST),
+    "auto_fit": ("0.14.0", _LAST),
+    "mamba_mode": ("0.16.0", _LAST),
+    "state_blocks": ("0.20.0", _LAST),
+    "available": ("0.9.0", _LAST),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Era:
+    """The releases that fit, oldest first, and whether the log names its release itself.
+
+    `said` is the release as the log writes it, which may be one between those that are known.
+    """
+
+    releases: tuple[str, ...]
+    said: str | None = None
+
+    @property
+    def exact(self) -> bool:
+        """Whether the log names a release that is known."""
+        return self.said is not None and self.releases == (self.said,)
+
+    @property
+    def text(self) -> str:
+        """The guess in words: one release, or the first and last of those that fit."""
+        if self.said is not None:
+            return self.said
+        first, last = self.releases[0], self.releases[-1]
+        return first if first == last else f"{first}–{last}"
+
+    def representatives(self) -> tuple[Release, ...]:
+        """Return one release for each set of rules, the newest first."""
+        chosen: dict[tuple[object, ...], Release] = {}
+        for name in reversed(self.releases):
+            chosen.setdefault(_rules(release(name)), release(name))
+        return tuple(chosen.values())
+
+
+def _rules(found: Release) -> tuple[object, ...]:
+    """Return every rule that a release answers, so that releases alike in all count as one."""
+    own = vars(Release)
+    return tuple(
+        getattr(found, name) for name, item in sorted(own.items()) if isinstance(item, property)
+    )
+
+
+def nearest_release(text: str) -> str | None:
+    """Return the newest known release that is not above the one named; None for no release.
+
+    A build between two releases (a candidate, a nightly) follows the rules of the older one.
+    """
+    plain = text.removeprefix("v").partition("+")[0]
+    if plain in KNOWN_RELEASES:
+        return plain
+    found = _NUMBERED.match(plain)
+    if found is None:
+        return None
+    numbers = tuple(int(part or 0) for part in found.groups())
+    if numbers < (0, 2, 0) or numbers > (0, 99, 0):
+        return None
+    # A candidate of a release is not yet that release where it has rules of its own.
+    is_candidate = bool(re.search(r"rc\d|dev\d|a\d|b\d", plain))
+    below = [
+        name
+        for name in KNOWN_RELEASES
+        if release(name).numbers < numbers
+        or (release(name).numbers[:3] == numbers and not is_candidate)
+    ]
+    return below[-1] if below else _FIRST
+
+
+def era_of(reads: Mapping[str, list[Found]], asked: str | None) -> Era:
+    """Return the releases that a log may be of; `asked` is the version that somebody gave."""
+    if asked is not None:
+        return Era(releases=(asked,), said=asked)
+    for code in ("version_engine", "version", "version_said"):
+        for found in reads.get(code, ()):
+            said = found.groups[-1] or ""
+            known = nearest_release(said)
+            if known is not None:
+                return Era(releases=(known,), said=said)
+    first, last = 0, len(KNOWN_RELEASES) - 1
+    for low, high in _spans(reads):
+        new_first = max(first, KNOWN_RELEASES.index(low))
+        new_last = min(last, KNOWN_RELEASES.index(high))
+        # Lines that contradict each other were edited by hand; the earlier word stands.
+        if new_first <= new_last:
+            first, last = new_first, new_last
+    return Era(releases=KNOWN_RELEASES[first : last + 1])
+
+
+def _spans(reads: Mapping[str, list[Found]]) -> list[tuple[str, str]]:
+    spans = [_FORMS[code] for code in reads if code in _FORMS]
+    for found in reads.get("tokens", ()):
+        joined = "Maximum concurrency" in found.line.text
+        spans.append(("0.28.0", _LAST) if joined else ("0.8.0", "0.27.1"))
+    spans += [_by_separator(found) for found in reads.get("concurrency", ())]
+    for found in reads.get("blocks", ()):
+        spans.append(("0.7.0", "0.11.0") if found.groups[0] == "CUDA" else (_FIRST, "0.11.0"))
+    spans += [(_FIRST, "0.7.3") for _ in reads.get("gpu_blocks", ())]
+    for found in reads.get("available", ()):
+        printed = decimal(found.groups[0] or "")
+        if printed is not None and printed.half > _CENTI:
+            spans.append(("0.14.0", _LAST))
+    for found in reads.get("weights", ()):
+        spans.append(_by_weights(found))
+    for found in reads.get("needed", ()):
+        spans.append(_by_refusal(found))
+    for found in reads.get("context_ranks", ()):
+        spans.append(("0.10.2", "0.11.2") if found.groups[0] == "dcp" else ("0.12.0", "0.19.1"))
+    for found in reads.get("engine_core", ()):
+        name = found.groups[0] or ""
+        spans.append(("0.10.1", "0.10.1.1") if name.endswith("_0") else ("0.10.1", _LAST))
+    if any(found.line.old_prefix for own in reads.values() for found in own):
+        spans.append((_FIRST, "0.7.3"))
+    return spans
+
+
+_CENTI = decimal("0.01").half  # type: ignore[union-attr]
+
+
+def _by_separator(found: Found) -> tuple[str, str]:
+    """The first engine printed the length without separators."""
+    text = found.groups[0] or ""
+    value = count(text)
+    if value is None or value < 1000 or "," in text:  # noqa: PLR2004 - separators begin there
+        return "0.6.3", _LAST
+    return "0.6.3", "0.11.2"
+
+
+def _by_weights(found: Found) -> tuple[str, str]:
+    number, unit, memory = found.groups
+    printed = decimal(number or "")
+    if unit == "GB":
+        return "0.8.0", "0.8.2"
+    four_places = printed is not None and printed.half < _CENTI / 10
+    if memory is not None:
+        return ("0.11.1", "0.13.0") if four_places else ("0.11.1", _LAST)
+    return ("0.8.3", "0.13.0") if four_places else ("0.8.3", "0.27.1")
+
+
+def _by_refusal(found: Found) -> tuple[str, str]:
+    text = found.line.text
+    if found.groups[2] == "GB":
+        return "0.7.0", "0.8.2"
+    if "model's max seq len" in text and "models's" not in text:
+        return "0.22.0", _LAST
+    printed = decimal(found.groups[1] or "")
+    if printed is not None and printed.half > _CENTI:
+        return "0.14.0", "0.21.0" if "models's" in text else _LAST
+    return "0.8.3", "0.21.0" if "models's" in text else _LAST

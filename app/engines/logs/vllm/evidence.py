@@ -1,0 +1,248 @@
+"""The figures of a vLLM log that bound the pool, and which numbers of blocks would print each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from app.engines.logs.kinds import Found, Reads
+from app.engines.logs.numbers import Printed, count, decimal
+from app.engines.vllm import VllmPlan
+from app.engines.vllm.versions import Release, release
+
+# vLLM rounds GiB to two decimals and, since 0.14, drops zeros at the end.
+GIB_DECIMALS = 2
+_GIB = 2**30
+_MOST_BLOCKS = 2**40
+# From here on a number of blocks stands for no bound at all.
+UNBOUNDED = 2**39
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """A printed memory for the cache, of one rank."""
+
+    found: Found
+    printed: Printed
+
+    @property
+    def bytes(self) -> tuple[int, int]:
+        """The least and largest bytes that print so."""
+        return self.printed.bytes("GiB")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A refusal: the length asked for, and what was needed against what there was."""
+
+    found: Found
+    length: int
+    needed: Printed
+    available: Printed | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Every figure that a plan can be held against. `blocks` is (line, number, CPU blocks)."""
+
+    memories: tuple[Memory, ...] = ()
+    tokens: tuple[tuple[Found, int], ...] = ()
+    concurrencies: tuple[tuple[Found, int, Printed], ...] = ()
+    blocks: tuple[tuple[Found, int, int | None], ...] = ()
+    refused: tuple[Refused, ...] = ()
+    estimates: tuple[tuple[Found, int], ...] = ()
+    too_long: tuple[tuple[Found, int, int], ...] = ()
+    memory_bytes: int | None = None
+
+    @property
+    def smallest(self) -> Memory | None:
+        """The least memory that any rank printed."""
+        return min(self.memories, key=lambda memory: memory.printed.value, default=None)
+
+    @property
+    def sized(self) -> bool:
+        """Whether any line says how large the pool became."""
+        return bool(self.tokens or self.concurrencies or self.blocks or self.too_long)
+
+
+def evidence_of(reads: Reads, memory_bytes: int | None) -> Evidence:
+    """Return the figures of the lines; equal lines of several ranks count once."""
+    return Evidence(
+        memories=tuple(_memories(reads)),
+        tokens=_unique((f, count(f.groups[1] or "")) for f in reads.get("tokens", ()))
+        or _unique((f, count(f.groups[0] or "")) for f in reads.get("pool_loose", ())),
+        concurrencies=tuple(_concurrencies(reads)),
+        blocks=tuple(_blocks(reads)),
+        refused=tuple(_refused(reads)),
+        estimates=_unique((f, count(f.groups[0] or "")) for f in reads.get("estimated", ())),
+        too_long=tuple(
+            (found, int(found.groups[0] or 0), int(found.groups[1] or 0))
+            for found in _once(reads.get("too_long", ()))
+        ),
+        memory_bytes=memory_bytes,
+    )
+
+
+def _once(found: object) -> list[Found]:
+    seen: dict[tuple[str | None, ...], Found] = {}
+    for item in found:  # type: ignore[attr-defined]
+        seen.setdefault(item.groups, item)
+    return list(seen.values())
+
+
+def _unique(pairs: object) -> tuple[tuple[Found, int], ...]:
+    seen: dict[int, Found] = {}
+    for found, value in pairs:  # type: ignore[attr-defined]
+        if value:
+            seen.setdefault(value, found)
+    return tuple((found, value) for value, found in seen.items())
+
+
+def _memories(reads: Reads) -> list[Memory]:
+    memories: list[Memory] = []
+    seen: set[tuple[str, str | None]] = set()
+    sources = [(found, found.groups[0]) for found in reads.get("available", ())]
+    sources += [(found, found.groups[0]) for found in reads.get("rest", ())]
+    sources += [(found, found.groups[1]) for found in reads.get("profile_results", ())]
+    if not sources:
+        sources = [(found, found.groups[0]) for found in reads.get("budget_loose", ())]
+    for found, text in sources:
+        printed = decimal(text or "", least_decimals=GIB_DECIMALS)
+        if printed is None or (printed.text, found.line.rank) in seen:
+            continue
+        seen.add((printed.text, found.line.rank))
+        memories.append(Memory(found=found, printed=printed))
+    return memories
+
+
+def _concurrencies(reads: Reads) -> list[tuple[Found, int, Printed]]:
+    sources = [(f, f.groups[0], f.groups[1], 1) for f in reads.get("concurrency", ())]
+    if not sources:
+        sources += [(f, f.groups[1], f.groups[0], 1) for f in reads.get("concurrency_at", ())]
+    if not sources:
+        sources += [(f, f.groups[0], f.groups[1], 1024) for f in reads.get("concurrency_loose", ())]
+    seen: dict[tuple[int, str], tuple[Found, int, Printed]] = {}
+    for found, length_text, text, scale in sources:
+        length, printed = count(length_text or ""), decimal(text or "")
+        if length and printed is not None and printed.value > 0:
+            seen.setdefault((length * scale, printed.text), (found, length * scale, printed))
+    return list(seen.values())
+
+
+def _blocks(reads: Reads) -> list[tuple[Found, int, int | None]]:
+    rows: list[tuple[Found, int, int | None]] = [
+        (found, int(found.groups[1] or 0), int(found.groups[2] or 0))
+        for found in reads.get("blocks", ())
+    ]
+    for code in ("gpu_blocks", "num_blocks"):
+        rows += [(found, int(found.groups[0] or 0), None) for found in reads.get(code, ())]
+    seen: dict[tuple[int, int | None], tuple[Found, int, int | None]] = {}
+    for row in rows:
+        if row[1]:
+            seen.setdefault((row[1], row[2]), row)
+    return list(seen.values())
+
+
+def _refused(reads: Reads) -> list[Refused]:
+    rows: list[Refused] = []
+    for found in _once(reads.get("needed", ())):
+        length, text, _, available, _ = found.groups
+        needed = decimal(text or "", least_decimals=GIB_DECIMALS)
+        if needed is not None and length:
+            there = None
+            if available is not None:
+                there = decimal(available, least_decimals=GIB_DECIMALS)
+            rows.append(Refused(found=found, length=int(length), needed=needed, available=there))
+    for found in _once(reads.get("needed_alone", ())):
+        text, length_text = found.groups
+        needed = decimal(text or "", least_decimals=GIB_DECIMALS)
+        length_tokens = count(length_text or "")
+        if needed is not None and length_tokens:
+            rows.append(Refused(found=found, length=length_tokens, needed=needed, available=None))
+    return rows
+
+
+# Which numbers of blocks print a figure: every figure grows with them, so each leaves an interval.
+
+Span = tuple[int, int]
+ANY: Span = (1, _MOST_BLOCKS)
+NONE: Span = (1, 0)
+
+
+def intersect(*spans: Span) -> Span:
+    """Return what all spans have in common; empty where the first end is above the second."""
+    return max(low for low, _ in spans), min(high for _, high in spans)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrintRule:
+    """How a plan's release prints the pool: its groups, smallest block, and a request's blocks."""
+
+    release: Release
+    groups: int
+    smallest_block: int
+    request_blocks: int
+    length: int
+    context_ranks: int
+
+    def tokens(self, blocks: int) -> int:
+        """Return the tokens line for a pool of so many blocks, in the engine's own arithmetic."""
+        if not self.release.has_groups:
+            return blocks * self.smallest_block
+        if self.release.prints_concurrency_tokens:
+            return int(blocks / self.request_blocks * self.length)
+        tokens = blocks // self.groups * self.smallest_block
+        return tokens * self.context_ranks if self.release.shards_context else tokens
+
+    def concurrency(self, blocks: int) -> Fraction:
+        """Return the concurrency for a pool of so many blocks."""
+        if not self.release.has_groups:
+            return Fraction(blocks * self.smallest_block, self.length)
+        return Fraction(blocks, self.request_blocks)
+
+    def blocks_of_tokens(self, tokens: int) -> Span:
+        """Return the blocks that print so many tokens."""
+        low, high = 0, _MOST_BLOCKS
+        first = self._least(tokens, low, high)
+        if self.tokens(first) != tokens:
+            return NONE
+        return first, self._least(tokens + 1, first, high) - 1
+
+    def _least(self, tokens: int, low: int, high: int) -> int:
+        """Return the least blocks that print at least so many tokens; the line never falls."""
+        while low < high:
+            middle = (low + high) // 2
+            if self.tokens(middle) >= tokens:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def blocks_of_concurrency(self, printed: Printed) -> Span:
+        """Return the blocks that print this concurrency."""
+        unit = self.concurrency(1)
+        low, high = printed.low / unit, printed.high / unit
+        return -(-low.numerator // low.denominator), high.numerator // high.denominator
+
+
+def print_rule(plan: VllmPlan, settings: Mapping[str, object]) -> PrintRule:
+    """Return how the release of a plan prints its pool."""
+    ranks = settings.get("decode_context_parallel_size", 1)
+    return PrintRule(
+        release=release(plan.version),
+        groups=max(len(plan.worker_groups), 1),
+        smallest_block=min((group.spec.block_size for group in plan.worker_groups), default=1),
+        request_blocks=plan.blocks_per_request or 1,
+        length=plan.max_model_len,
+        context_ranks=ranks if isinstance(ranks, int) else 1,
+    )
+
+
+def blocks_of_memory(plan: VllmPlan, low: int, high: int) -> Span:
+    """Return the blocks of the smallest stage's pool for memory between two bounds."""
+    units = [rank.bytes_per_block for rank in plan.ranks if rank.bytes_per_block]
+    if not units:
+        return ANY
+    widest = max(units)
+    return max(low, 0) // widest, max(high, 0) // widest

@@ -1,0 +1,150 @@
+"""A vLLM log explained: what was read, computed and advised."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+from app.domain.notes import Note
+from app.engines.logs.arguments import Arguments
+from app.engines.logs.kinds import ANY, VLLM, Reads, read_kinds
+from app.engines.logs.result import Explained
+from app.engines.logs.sentences import NO_MODEL
+from app.engines.logs.vllm.advice import Wish, advice_of
+from app.engines.logs.vllm.case import Case
+from app.engines.logs.vllm.era import Era, era_of
+from app.engines.logs.vllm.evidence import Evidence, evidence_of
+from app.engines.logs.vllm.figures import figures_of
+from app.engines.logs.vllm.fit import Shape, fit
+from app.engines.logs.vllm.remarks import remarks_of
+from app.engines.logs.vllm.settings import Known, known_settings
+from app.engines.model import EngineModel
+
+_NO_FIGURES = Note(
+    "no_figures",
+    "no line about the cache was found; paste the start-up lines from 'Available KV cache memory'"
+    " on, or the error",
+)
+
+
+def explain_vllm(
+    data: bytes,
+    arguments: Arguments,
+    model: EngineModel | None,
+    given: Mapping[str, object],
+    wish: Wish,
+) -> Explained:
+    """Return a vLLM log explained; `given` are settings that the log does not show.
+
+    Raises:
+        DomainError: for a setting in `given` that is wrong.
+
+    """
+    reads, passed_over = read_kinds(data, (*VLLM, *ANY))
+    asked = given.get("version")
+    era = era_of(reads, asked if isinstance(asked, str) else None)
+    known = known_settings(reads, arguments, given)
+    memory = known.settings.get("kv_cache_memory_bytes")
+    evidence = evidence_of(reads, memory if isinstance(memory, int) else None)
+    case = _case(reads, evidence, model, known, era, given)
+    plan = case.plan
+    return Explained(
+        engine="vllm",
+        version_guess=era.text,
+        version_used=None if plan is None else plan.version,
+        model_name=None if model is None else model.name,
+        figures=figures_of(case),
+        advice=advice_of(case, wish),
+        remarks=remarks_of(case, known),
+        settings=dict(case.fit.settings if case.fit is not None else known.settings),
+        inferred=dict(case.fit.inferred if case.fit is not None else {}),
+        missing=_missing(case, known),
+        assumptions=()
+        if plan is None
+        else (*(model.assumptions if model else ()), *plan.assumptions),
+        formulas=() if plan is None else plan.formulas,
+        implied_bytes_per_token=_implied(evidence),
+        lines_passed_over=passed_over,
+    )
+
+
+def _case(
+    reads: Reads,
+    evidence: Evidence,
+    model: EngineModel | None,
+    known: Known,
+    era: Era,
+    given: Mapping[str, object],
+) -> Case:
+    found, why = None, None
+    if model is not None and model.state is not None:
+        shape = Shape(
+            attention_block=_attention_block(reads),
+            padding_layers=frozenset(
+                f"Add {item.groups[0]} padding layers" for item in reads.get("padding_layers", ())
+            ),
+        )
+        found, refusal = fit(model, evidence, shape, known.settings, era, known.tensor_ranks_shown)
+        if found is None and refusal is not None:
+            if refusal.field and refusal.field[0] in given:
+                raise refusal
+            why = Note(refusal.code, refusal.template, refusal.params)
+    several = known.tensor_ranks_shown is not None or any(
+        (found.settings if found is not None else known.settings).get(name, 1) != 1
+        for name in ("tensor_parallel_size", "pipeline_parallel_size")
+    )
+    return Case(
+        model=model,
+        reads=reads,
+        evidence=evidence,
+        fit=found,
+        why_no_plan=why,
+        several_ranks=several,
+    )
+
+
+def _attention_block(reads: Reads) -> int | None:
+    found = reads.get("attention_block")
+    return int(found[0].groups[0] or 0) if found else None
+
+
+def _missing(case: Case, known: Known) -> tuple[Note, ...]:
+    missing = []
+    if case.model is None:
+        missing.append(NO_MODEL)
+    if known.draft is not None:
+        missing.append(
+            Note(
+                "draft_model",
+                "the start speculates by {method}: its draft's layers are not planned here",
+                {"method": known.draft},
+            )
+        )
+    evidence = case.evidence
+    if not (evidence.memories or evidence.sized or evidence.refused):
+        missing.append(_NO_FIGURES)
+    elif not evidence.memories and evidence.memory_bytes is None and not evidence.refused:
+        missing.append(
+            Note(
+                "no_memory_line",
+                "the line 'Available KV cache memory' is not here: what the pool was cut from"
+                " cannot be checked",
+            )
+        )
+    return tuple(missing)
+
+
+def _implied(evidence: Evidence) -> tuple[Fraction, Fraction] | None:
+    """Return the bytes of a token that the log's figures imply, were all layers alike."""
+    memory = evidence.smallest
+    tokens = evidence.tokens[0][1] if evidence.tokens else None
+    if evidence.refused:
+        refused = evidence.refused[0]
+        low, high = refused.needed.bytes("GiB")
+        return Fraction(low, refused.length), Fraction(high, refused.length)
+    if evidence.too_long and tokens is None:
+        tokens = evidence.too_long[0][2]
+    if memory is None or tokens is None or memory.printed.value <= 0:
+        return None
+    low, high = memory.bytes
+    return Fraction(low, tokens + 16), Fraction(high, tokens)

@@ -1,0 +1,109 @@
+"""What would have let a vLLM start through that ran out of memory, or of blocks for its states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from app.domain.notes import Note
+from app.engines.logs.numbers import decimal, gib_text
+from app.engines.logs.result import Advice
+from app.engines.logs.vllm.case import Case
+from app.engines.logs.vllm.table import least_bytes
+
+
+def for_state_blocks(case: Case) -> Iterator[Advice]:
+    """Yield what serves so many sequences, each with a block for its state."""
+    for found in case.reads.get("state_blocks", ())[:1]:
+        asked, blocks = int(found.groups[0] or 0), int(found.groups[1] or 0)
+        yield Advice(
+            change=Note("max_num_seqs", "--max-num-seqs {blocks}", {"blocks": blocks}),
+            effect=Note(
+                "a_block_each",
+                "each running sequence then has a block for its state; more"
+                " than {blocks} of the {asked} asked for would find none",
+                {"blocks": blocks, "asked": asked},
+            ),
+        )
+        if case.fit is not None:
+            unit = max(rank.bytes_per_block for rank in case.fit.plan.ranks)
+            yield Advice(
+                change=Note(
+                    "more_memory",
+                    "{short} more for the cache on each rank (a higher"
+                    " --gpu-memory-utilization, or less for weights and activations)",
+                    {"short": gib_text((asked - blocks) * unit)},
+                ),
+                effect=Note(
+                    "blocks_for_all",
+                    "{asked} blocks of {unit} B, one for each sequence",
+                    {"asked": asked, "unit": f"{unit:,}"},
+                ),
+            )
+
+
+def for_nothing_left(case: Case) -> Iterator[Advice]:
+    """Yield what would leave anything for the cache."""
+    smallest = case.evidence.smallest
+    negative = smallest is not None and smallest.printed.value <= 0
+    if not negative and "nothing" not in case.reads:
+        return
+    deficit = -smallest.bytes[0] if smallest is not None and negative else 0
+    need = 0
+    if case.fit is not None:
+        need = least_bytes(case.fit.plan)
+    if deficit or need:
+        yield Advice(
+            change=Note(
+                "more_memory",
+                "{short} more for the cache on each rank (a higher"
+                " --gpu-memory-utilization, or less for weights and activations)",
+                {"short": gib_text(deficit + need)},
+            ),
+            effect=Note(
+                "covers_deficit",
+                "{deficit} to have anything left, and {need} for one request of the full length",
+                {"deficit": gib_text(deficit), "need": gib_text(need)},
+            ),
+        )
+    yield Advice(
+        change=Note(
+            "smaller_profile",
+            "a smaller --max-num-batched-tokens and --max-num-seqs,"
+            " fewer CUDA graph sizes, --limit-mm-per-prompt",
+        ),
+        effect=Note(
+            "profile_estimate",
+            "the profile run's activations shrink with them; by how much only a run shows",
+        ),
+    )
+
+
+def for_out_of_memory(case: Case) -> Iterator[Advice]:
+    """Yield what would have left room for the allocation that failed."""
+    for found in case.reads.get("out_of_memory", ())[:1]:
+        size, unit, total, free, free_unit = found.groups
+        asked, device, there = decimal(size or ""), decimal(total or ""), decimal(free or "")
+        if asked is None or device is None or there is None or device.value <= 0:
+            continue
+        scale = 2**30 if unit == "GiB" else 2**20
+        free_scale = {"GiB": 2**30, "MiB": 2**20}.get(free_unit or "", 1)
+        short = max(int(asked.value * scale - there.value * free_scale), 0)
+        share = Fraction(short, int(device.value * 2**30))
+        yield Advice(
+            change=Note(
+                "lower_utilization",
+                "--gpu-memory-utilization lower by at least {share}",
+                {"share": f"{float(share) + 0.0005:.3f}"},
+            ),
+            effect=Note(
+                "leaves_room",
+                "{short} more stay free on the device for what failed:"
+                " {asked} were asked for, {there} were free",
+                {
+                    "short": gib_text(short),
+                    "asked": gib_text(asked.value * scale),
+                    "there": gib_text(there.value * free_scale),
+                },
+            ),
+        )

@@ -1,0 +1,238 @@
+"""What a log leaves unsaid, found from its figures: the fewest settings under which all agree.
+
+A start-up line says little of the settings behind it. Where the settings that are known do not
+give the printed figures, a bounded number of others is tried, those that people use most first;
+the first under which every figure agrees is taken, and named as inferred.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from app.domain.errors import DomainError
+from app.engines import vllm
+from app.engines.logs.numbers import Printed
+from app.engines.logs.vllm.era import Era
+from app.engines.logs.vllm.evidence import (
+    ANY,
+    Evidence,
+    Span,
+    blocks_of_memory,
+    intersect,
+    print_rule,
+)
+from app.engines.logs.vllm.hypotheses import Bound, hypotheses, what_matters
+from app.engines.model import EngineModel
+from app.engines.vllm import VllmPlan
+from app.engines.vllm.versions import release as release_named
+
+Settings = Mapping[str, object]
+MOST_PLANS = 300
+MOST_TRIALS = 20_000
+# A rank whose memory no line shows may have held less than the one that was printed.
+SMALLER_RANK_WEIGHT = 1.2
+_LEAST_SHARE = (1, 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """A plan and the blocks that every figure of the log allows under it.
+
+    `blocks` is empty (its first end above its second) where no number of blocks prints them all;
+    `kept` then is what the memory and those figures leave that do not contradict the ones before.
+    `smaller_rank` says that the pool is that of a rank with less memory than was printed.
+    """
+
+    settings: Settings
+    plan: VllmPlan
+    blocks: Span
+    kept: Span
+    from_memory: Span
+    refusal_agrees: bool
+    shape_agrees: bool
+    smaller_rank: bool = False
+    inferred: Settings
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every figure agrees."""
+        return self.blocks[0] <= self.blocks[1] and self.refusal_agrees and self.shape_agrees
+
+    @property
+    def misses(self) -> int:
+        """How many kinds of figure do not agree."""
+        return (
+            int(self.blocks[0] > self.blocks[1])
+            + int(not self.refusal_agrees)
+            + int(not self.shape_agrees)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Printed figures that follow from the layers alone: blocks grown, layers padded."""
+
+    attention_block: int | None = None
+    padding_layers: frozenset[str] = frozenset()
+
+
+def fit(
+    model: EngineModel,
+    evidence: Evidence,
+    shape: Shape,
+    known: Settings,
+    era: Era,
+    tensor_ranks: int | None,
+) -> tuple[Fit | None, DomainError | None]:
+    """Return the best fit, or the refusal of the plan where none could be made.
+
+    Without a figure to fit, the plan of the known settings is all there is.
+    """
+    best: Fit | None = None
+    best_weight = 0.0
+    refusal: DomainError | None = None
+    bound = Bound.of(model, evidence)
+    planned = 0
+    seen: set[tuple[tuple[str, object], ...]] = set()
+    trials = hypotheses(model, known, era, tensor_ranks, evidence)
+    for weight, inferred in islice(trials, MOST_TRIALS):
+        if planned == MOST_PLANS or (best is not None and best.agrees and weight >= best_weight):
+            break
+        settings = {**known, **inferred}
+        key = what_matters(settings, model)
+        if key in seen or (planned and bound.excludes(settings)):
+            continue
+        seen.add(key)
+        planned += 1
+        try:
+            found = _fit_of(model, evidence, shape, settings, inferred)
+        except DomainError as error:
+            refusal = refusal or error
+            continue
+        own = weight + (SMALLER_RANK_WEIGHT + _gap(found) if found.smaller_rank else 0.0)
+        if best is None or (found.misses, own) < (best.misses, best_weight):
+            best, best_weight = found, own
+    return best, refusal
+
+
+def _gap(found: Fit) -> float:
+    """Return how far the smaller rank lies below the printed one, as a weight."""
+    high = found.from_memory[1] or 1
+    return 2.0 * (1 - found.blocks[1] / high)
+
+
+def _fit_of(
+    model: EngineModel, evidence: Evidence, shape: Shape, settings: Settings, inferred: Settings
+) -> Fit:
+    smallest = evidence.smallest
+    memory = evidence.memory_bytes
+    low, high = (memory, memory) if memory is not None else (0, 2**50)
+    if memory is None and smallest is not None:
+        low, high = smallest.bytes
+    plan = vllm.plan(model.config, model.state, settings, max(high, 0))
+    rule = print_rule(plan, settings)
+    from_memory = ANY
+    if memory is not None or smallest is not None:
+        from_memory = blocks_of_memory(plan, low, high)
+    spans = [rule.blocks_of_tokens(tokens) for _, tokens in evidence.tokens]
+    spans += [
+        replace(rule, length=length).blocks_of_concurrency(printed)
+        if not rule.release.has_groups
+        else rule.blocks_of_concurrency(printed)
+        for _, length, printed in evidence.concurrencies
+        if length == plan.max_model_len or not rule.release.has_groups
+    ]
+    spans += [(blocks, blocks) for _, blocks, _ in evidence.blocks]
+    spans += [_blocks_held(tokens, rule.smallest_block) for _, _, tokens in evidence.too_long]
+    printed_span = intersect(ANY, *spans)
+    blocks = intersect(from_memory, printed_span)
+    smaller = False
+    if blocks[0] > blocks[1] and _several_ranks(settings) and spans:
+        least = from_memory[1] * _LEAST_SHARE[0] // _LEAST_SHARE[1]
+        below = intersect((least, from_memory[1]), printed_span)
+        if below[0] <= below[1]:
+            blocks, smaller = below, True
+    return Fit(
+        settings=settings,
+        plan=plan,
+        blocks=blocks,
+        kept=_kept((blocks if smaller else from_memory, *spans)),
+        from_memory=from_memory,
+        refusal_agrees=_refusal_agrees(model, evidence, settings, plan),
+        shape_agrees=_shape_agrees(shape, plan),
+        smaller_rank=smaller,
+        inferred=inferred,
+    )
+
+
+def _kept(spans: Sequence[Span]) -> Span:
+    """Return the intersection of the spans, each left out that would empty it."""
+    kept = ANY
+    for span in spans:
+        tried = intersect(kept, span)
+        kept = tried if tried[0] <= tried[1] else kept
+    return kept
+
+
+def _blocks_held(tokens: int, block: int) -> Span:
+    return (tokens // block, tokens // block) if tokens % block == 0 else (1, 0)
+
+
+def _several_ranks(settings: Settings) -> bool:
+    names = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+    return any(settings.get(name, 1) != 1 for name in names)
+
+
+def _refusal_agrees(
+    model: EngineModel, evidence: Evidence, settings: Settings, plan: VllmPlan
+) -> bool:
+    """Say whether the plan needs what the refusal says, and would fit what it estimates."""
+    for refused in evidence.refused:
+        own = plan
+        if refused.length != plan.max_model_len:
+            own = vllm.plan(
+                model.config, model.state, {**settings, "max_model_len": refused.length}, None
+            )
+        low, high = refused.needed.bytes("GiB")
+        if not low <= own.needed_bytes <= high:
+            return False
+        for _, estimated in evidence.estimates:
+            span = estimates_between(
+                model, {**settings, "max_model_len": refused.length}, refused.available
+            )
+            if span is not None and not span[0] <= estimated <= span[1]:
+                return False
+    return True
+
+
+def estimates_between(
+    model: EngineModel, settings: Settings, available: object
+) -> tuple[int, int] | None:
+    """Return the lengths that would be estimated at the ends of a printed memory."""
+    if not isinstance(available, Printed):
+        return None
+    release = str(settings.get("version", ""))
+    ends = []
+    for size in available.bytes("GiB"):
+        # The refusal prints the memory that the check sees: without the null block since 0.29.
+        plan = vllm.plan(model.config, model.state, settings, max(size, 0))
+        if _keeps_null_block(release):
+            unit = plan.ranks[0].bytes_per_block
+            plan = vllm.plan(model.config, model.state, settings, max(size, 0) + unit)
+        ends.append(plan.estimated_max_model_len)
+    if ends[0] is None:
+        return None
+    return ends[0], plan.max_model_len if ends[1] is None else ends[1]
+
+
+def _keeps_null_block(name: str) -> bool:
+    return release_named(name).keeps_null_block if name else True
+
+
+def _shape_agrees(shape: Shape, plan: VllmPlan) -> bool:
+    if shape.attention_block is not None and plan.block_size != shape.attention_block:
+        return False
+    padded = {line for line in plan.printed if line.startswith("Add ")}
+    return all(any(text in line for line in padded) for text in shape.padding_layers)

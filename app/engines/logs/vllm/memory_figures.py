@@ -1,0 +1,215 @@
+"""Memory lines: what was left for the cache, the budget behind it, and what is not the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+
+from app.domain.notes import Note
+from app.engines.logs.kinds import Found, Reads
+from app.engines.logs.numbers import Printed, decimal, gib_text
+from app.engines.logs.result import LogFigure, figure
+from app.engines.logs.vllm.case import MEASURED, Case, inferred, unchecked
+from app.engines.logs.vllm.evidence import GIB_DECIMALS, Memory
+
+_GIB = 2**30
+
+
+def memory_figures(case: Case) -> Iterator[LogFigure]:
+    """Yield each printed memory for the cache: against the pool, where its size is known."""
+    smallest = case.evidence.smallest
+    for memory in case.evidence.memories:
+        if memory.printed.value < 0 or (case.fit is not None and not case.evidence.sized):
+            yield _left_over(memory)
+        elif case.fit is None or case.blocks is None:
+            yield _memory(memory, reasons=(MEASURED, *unchecked(case)))
+        else:
+            yield _pool_memory(case, memory, is_smallest=memory is smallest)
+
+
+def _memory(memory: Memory, **rest: object) -> LogFigure:
+    return figure(
+        "available_memory",
+        memory.found,
+        f"{memory.printed.text} GiB",
+        unit="bytes",
+        interval=memory.bytes,
+        **rest,
+    )
+
+
+def _left_over(memory: Memory) -> LogFigure:
+    if memory.printed.value < 0:
+        note = Note(
+            "nothing_left",
+            "weights, activations and what else was taken exceed the share"
+            " of the device by {gib} GiB: no cache is possible whatever its format",
+            {"gib": memory.printed.text.lstrip("-")},
+        )
+        return _memory(memory, reasons=(note,))
+    return _memory(
+        memory,
+        reasons=(
+            MEASURED,
+            Note(
+                "no_size_line",
+                "no line says how large the pool became, so there is nothing to check it against",
+            ),
+        ),
+    )
+
+
+def _pool_memory(case: Case, memory: Memory, *, is_smallest: bool) -> LogFigure:
+    assert case.fit is not None and case.blocks is not None  # noqa: S101, PT018 - asked before
+    plan, blocks = case.fit.plan, case.blocks
+    unit = max(rank.bytes_per_block for rank in plan.ranks)
+    low, high = memory.bytes
+    taken = blocks * unit
+    fits = low < taken + unit and taken <= high
+    computed = f"{gib_text(taken)} = {blocks:,} × {unit:,} B"
+    if fits and is_smallest:
+        reason = Note(
+            "pool_fills_memory",
+            "the pool takes {blocks} blocks of {unit} B of it; less than one more block is left",
+            {"blocks": f"{blocks:,}", "unit": f"{unit:,}"},
+        )
+        return _memory(memory, computed=computed, agrees=True, reasons=(reason, *inferred(case)))
+    difference = gib_text(memory.printed.value * _GIB - taken)
+    if taken <= high and (case.several_ranks or case.fit.smaller_rank):
+        reason = Note(
+            "smallest_rank",
+            "the line is one rank's memory; the pool is the smallest"
+            " rank's, and takes {taken} on every rank, {left} less than this one has",
+            {"taken": gib_text(taken, 3), "left": difference},
+        )
+        return _memory(
+            memory,
+            computed=computed,
+            difference=difference,
+            agrees=True,
+            reasons=(reason, *inferred(case)),
+        )
+    reason = Note(
+        "memory_differs",
+        "the figures below would take {taken} of it",
+        {"taken": gib_text(taken, 3)},
+    )
+    return _memory(
+        memory, computed=computed, difference=difference, agrees=False, reasons=(reason,)
+    )
+
+
+# The budget of the device, where the log gives its terms.
+
+
+def budget_figures(case: Case) -> Iterator[LogFigure]:
+    """Yield the sum of the terms that a release prints beside the memory for the cache."""
+    reads = case.reads
+    yield from _budget_of_v0(reads)
+    yield from _budget_of_results(reads)
+
+
+def _first(reads: Reads, code: str, group: int = 0) -> tuple[Found, Printed] | None:
+    for found in reads.get(code, ()):
+        printed = decimal(found.groups[group] or "", least_decimals=GIB_DECIMALS)
+        if printed is not None:
+            return found, printed
+    return None
+
+
+def _sum(
+    name: str, found: Found, printed: Printed, terms: list[tuple[int, Printed]], formula: str
+) -> LogFigure:
+    """Return the check that a printed memory is the sum of the other printed terms."""
+    value = sum((sign * term.value for sign, term in terms), Fraction(0))
+    slack = sum((term.half for _, term in terms), printed.half)
+    agrees = abs(value - printed.value) <= slack
+    note = Note(
+        "budget",
+        "{formula}: each term is rounded, so the sum may be off by {slack} GiB",
+        {"formula": formula, "slack": f"{float(slack):.2f}"},
+    )
+    return figure(
+        name,
+        found,
+        f"{printed.text} GiB",
+        computed=f"{float(value):.2f} GiB",
+        agrees=agrees,
+        unit="bytes",
+        interval=printed.bytes("GiB"),
+        reasons=(note,),
+    )
+
+
+def _budget_of_v0(reads: Reads) -> Iterator[LogFigure]:
+    rest, total = _first(reads, "rest"), _first(reads, "budget", 2)
+    terms = [
+        (code, _first(reads, code)) for code in ("rest_weights", "rest_non_torch", "rest_peak")
+    ]
+    if rest is None or total is None or any(term is None for _, term in terms):
+        return
+    parts = [(1, total[1]), *((-1, term[1]) for _, term in terms if term is not None)]
+    yield _sum(
+        "budget",
+        rest[0],
+        rest[1],
+        parts,
+        "the share of the device − weights − non-torch − activation peak",
+    )
+
+
+def _budget_of_results(reads: Reads) -> Iterator[LogFigure]:
+    for found in reads.get("profile_results", ())[:1]:
+        total, size, share = (decimal(text or "") for text in found.groups)
+        peak, other = _first(reads, "profile_peak"), _first(reads, "profile_non_torch")
+        if total is None or size is None or share is None or peak is None or other is None:
+            return
+        used = Printed(text="", value=total.value * share.value, half=total.half * share.value)
+        parts = [(1, used), (-1, peak[1]), (-1, other[1])]
+        yield _sum(
+            "budget",
+            found,
+            size,
+            parts,
+            "total × utilisation − torch peak (weights and activations) − non-torch",
+        )
+
+
+# Figures that are read and not the cache's.
+
+
+def other_figures(case: Case) -> Iterator[LogFigure]:
+    """Yield figures that are read and are not the cache's, with what they mean."""
+    weights = Note(
+        "weights_are_per_rank",
+        "each rank's own weights, as they lie in its memory; they are not part of the cache",
+    )
+    for code in ("weights", "weights_old"):
+        yield from _once(case.reads.get(code, ()), "weights", weights)
+    graphs = Note("graphs", "captured CUDA graphs; taken off the cache's memory since 0.21")
+    for code in ("graphs_estimated", "graphs"):
+        yield from _once(case.reads.get(code, ()), "cuda_graphs", graphs)
+    peak = Note(
+        "activation_peak",
+        "measured in the profile run: it grows with"
+        " max_num_batched_tokens, max_num_seqs and multimodal dummies, and takes the cache's"
+        " memory",
+    )
+    yield from _once(case.reads.get("rest_peak", ()), "activation_peak", peak)
+
+
+def _once(reads: Iterable[Found], name: str, note: Note) -> Iterator[LogFigure]:
+    seen: set[str | None] = set()
+    for found in reads:
+        printed = decimal(found.groups[0] or "", least_decimals=GIB_DECIMALS)
+        if printed is None or found.groups[0] in seen:
+            continue
+        seen.add(found.groups[0])
+        yield figure(
+            name,
+            found,
+            f"{printed.text} GiB",
+            unit="bytes",
+            interval=printed.bytes("GiB"),
+            reasons=(note,),
+        )

@@ -1,0 +1,181 @@
+"""What a vLLM log shows as a whole: per rank against total, and what took the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from app.domain.notes import Note
+from app.domain.state import LatentAttention
+from app.engines.logs.numbers import decimal, gib_text
+from app.engines.logs.vllm.case import Case
+from app.engines.logs.vllm.settings import Known
+
+# Activations beyond this share of the weights are the profile run's, not the model's.
+_LARGE_PEAK_GIB = 4
+_LARGE_BATCH = 16_384
+
+
+def remarks_of(case: Case, known: Known) -> tuple[Note, ...]:
+    """Return the sentences, the most general last."""
+    return (
+        *_ranks(case),
+        *_formats(case, known),
+        *_profile(case, known),
+        *_request_cost(case),
+        *_counters(case),
+    )
+
+
+def _setting(case: Case, name: str) -> int:
+    value = (case.fit.settings if case.fit is not None else {}).get(name, 1)
+    return value if isinstance(value, int) else 1
+
+
+def _ranks(case: Case) -> Iterator[Note]:
+    tensor = _setting(case, "tensor_parallel_size")
+    plan = case.plan
+    if case.several_ranks:
+        yield Note(
+            "per_rank",
+            "every GiB in this log is one rank's: weights, activations and the"
+            " memory for the cache lie on each device, and may not be added up; tokens and"
+            " concurrency are the engine's as a whole",
+        )
+    if plan is None or case.model is None or case.model.state is None:
+        return
+    latent = any(
+        isinstance(state, LatentAttention)
+        for run in case.model.state.runs
+        for state in run.layer.states
+    )
+    context = _setting(case, "decode_context_parallel_size")
+    if latent and tensor > 1:
+        yield Note(
+            "latent_replicated",
+            "the latent has one head: each of the {ranks} tensor ranks"
+            " keeps all of it, and more ranks hold no more tokens. Decode context parallelism"
+            " shares the positions out instead (here over {context})",
+            {"ranks": tensor, "context": context},
+        )
+    elif plan.replicated_bytes and tensor > 1:
+        yield Note(
+            "heads_replicated",
+            "there are fewer KV heads than the {ranks} tensor ranks:"
+            " copies cost {copies} for a request of the full length",
+            {"ranks": tensor, "copies": gib_text(plan.replicated_bytes)},
+        )
+    data = _setting(case, "data_parallel_size")
+    if data > 1:
+        yield Note(
+            "dp_not_divide",
+            "data parallelism does not divide the heads: each of the {ranks}"
+            " replicas keeps a cache of its own",
+            {"ranks": data},
+        )
+
+
+def _formats(case: Case, known: Known) -> Iterator[Note]:
+    if case.plan is None or not known.quantized:
+        return
+    if case.plan.kv_cache_dtype not in ("fp8", "fp8_e4m3", "fp8_e5m2"):
+        yield Note(
+            "weights_not_cache",
+            "quantised weights say nothing of the cache: keys and values stay in {format}",
+            {"format": case.plan.kv_cache_dtype},
+        )
+
+
+def _profile(case: Case, known: Known) -> Iterator[Note]:
+    batched = known.settings.get("max_num_batched_tokens")
+    peak = [decimal(found.groups[0] or "") for found in case.reads.get("rest_peak", ())]
+    results = "profile_results" in case.reads
+    length = known.settings.get("max_model_len")
+    if isinstance(batched, int) and batched >= _LARGE_BATCH:
+        yield Note(
+            "batched_tokens_took_memory",
+            "the profile run works on {tokens} tokens at once"
+            " (max_num_batched_tokens); its activations come off the cache's memory",
+            {"tokens": f"{batched:,}"},
+        )
+    if any(item is not None and item.value >= _LARGE_PEAK_GIB for item in peak):
+        yield Note(
+            "large_activation_peak",
+            "the activation peak of the profile run is large: it"
+            " grows with max_num_batched_tokens, max_num_seqs and multimodal dummies",
+        )
+    v0 = results or "rest" in case.reads or case.evidence.too_long
+    if v0 and isinstance(length, int) and batched is None:
+        yield Note(
+            "profile_batch",
+            "the first engine profiled a batch as long as max_model_len"
+            " while chunked prefill was off; above 32,768 it came on by itself with a batch"
+            " of 512, so a longer length may leave more memory than a shorter one",
+        )
+
+
+def _request_cost(case: Case) -> Iterator[Note]:
+    plan = case.plan
+    if plan is None or not plan.request.total_bytes:
+        return
+    slope = plan.request.slope_bytes_per_token
+    if plan.request.fixed_bytes:
+        yield Note(
+            "fixed_and_slope",
+            "a request costs a fixed part and a slope: {fixed} whatever its"
+            " length and {slope} B a token, so no single figure per token holds",
+            {"fixed": gib_text(plan.request.fixed_bytes, 3), "slope": f"{float(slope):,.0f}"},
+        )
+    else:
+        yield Note(
+            "slope",
+            "a token costs {slope} B on each rank, in whole blocks of {block}",
+            {"slope": f"{float(slope):,.0f}", "block": plan.block_size},
+        )
+    for part in plan.spent:
+        if part.size_bytes * 20 >= plan.request.total_bytes:
+            yield _SPENT[part.code](gib_text(part.size_bytes, 3))
+
+
+_SPENT = {
+    "padding_layers": lambda size: Note(
+        "spent_padding_layers",
+        "{size} of a full-length request go to empty places of groups with fewer layers",
+        {"size": size},
+    ),
+    "page_padding": lambda size: Note(
+        "spent_page_padding",
+        "{size} of a full-length request go to padding that makes all pages one size",
+        {"size": size},
+    ),
+    "block_rounding": lambda size: Note(
+        "spent_block_rounding",
+        "{size} of a full-length request are the unused end of its last block",
+        {"size": size},
+    ),
+    "window_reserve": lambda size: Note(
+        "spent_window_reserve",
+        "{size} of a full-length request are reserved for tokens in flight"
+        " behind its windows (max_num_batched_tokens)",
+        {"size": size},
+    ),
+    "state_copies": lambda size: Note(
+        "spent_state_copies",
+        "{size} of a full-length request are copies of states, for prefix caching and speculation",
+        {"size": size},
+    ),
+    "encoder_reserve": lambda size: Note(
+        "spent_encoder_reserve",
+        "{size} of a full-length request are reserved for encoder"
+        " positions at max_num_batched_tokens; real inputs take less",
+        {"size": size},
+    ),
+}
+
+
+def _counters(case: Case) -> Iterator[Note]:
+    if case.evidence.blocks and case.evidence.concurrencies:
+        yield Note(
+            "counters_cumulative",
+            "token counters in the metrics add up over iterations and"
+            " exceed the pool; the usage gauge shows what is held now",
+        )

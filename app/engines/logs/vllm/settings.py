@@ -1,0 +1,186 @@
+"""The settings of a vLLM start: those that its log shows, and those that it leaves open."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from app.engines.logs.arguments import Arguments
+from app.engines.logs.kinds import Found, Reads
+from app.engines.logs.numbers import count
+from app.engines.vllm.settings import (
+    KV_CACHE_DTYPES,
+    MAMBA_MODES,
+    MODEL_DTYPES,
+    SPECULATIVE_METHODS,
+    STATE_DTYPES,
+)
+
+_RANKS = re.compile(r"\b(TP|PP|DP)(\d{1,4})")
+# Names in arguments, flags and their short forms, of settings that are whole numbers.
+_INTEGERS: Mapping[str, tuple[str, ...]] = {
+    "tensor_parallel_size": ("tensor_parallel_size", "tensor_parallel", "tp"),
+    "pipeline_parallel_size": ("pipeline_parallel_size", "pp"),
+    "decode_context_parallel_size": ("decode_context_parallel_size", "dcp"),
+    "data_parallel_size": ("data_parallel_size", "dp"),
+    "block_size": ("block_size",),
+    "max_model_len": ("max_model_len", "max_seq_len"),
+    "max_num_batched_tokens": ("max_num_batched_tokens",),
+    "max_num_seqs": ("max_num_seqs",),
+    "num_speculative_tokens": ("num_speculative_tokens", "num_spec_tokens"),
+    "kv_cache_memory_bytes": ("kv_cache_memory_bytes", "kv_cache_memory"),
+    "num_gpu_blocks_override": ("num_gpu_blocks_override",),
+    "swap_space": ("swap_space",),
+}
+_FLAGS = ("enable_prefix_caching", "async_scheduling", "disable_hybrid_kv_cache_manager")
+_WORDS: Mapping[str, tuple[str, ...]] = {
+    "kv_cache_dtype": tuple(KV_CACHE_DTYPES),
+    "dtype": MODEL_DTYPES,
+    "mamba_cache_dtype": STATE_DTYPES,
+    "mamba_ssm_cache_dtype": STATE_DTYPES,
+    "mamba_cache_mode": MAMBA_MODES,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """Settings by name as the plan takes them, and what of the log is no setting of a plan.
+
+    `tensor_ranks_shown` is None where no line names a tensor rank; `draft` names a speculation that
+    is not planned (a separate draft model).
+    """
+
+    settings: Mapping[str, object]
+    tensor_ranks_shown: int | None = None
+    draft: str | None = None
+    quantized: bool = False
+    utilization: float | None = None
+
+
+def known_settings(reads: Reads, arguments: Arguments, given: Mapping[str, object]) -> Known:
+    """Return what is known: the request's word before the log's, lines before arguments."""
+    settings: dict[str, object] = {}
+    for name, spellings in _INTEGERS.items():
+        value = arguments.integer(*spellings)
+        if value:
+            settings[name] = value
+    for name in _FLAGS:
+        flag = arguments.flag(name)
+        if flag is not None:
+            settings[name] = flag
+    for name, words in _WORDS.items():
+        word = (arguments.text(name) or "").removeprefix("torch.").lower()
+        if word in words:
+            settings[name] = word
+    method = (arguments.text("method") or "").lower()
+    speculates = "num_speculative_tokens" in settings
+    draft = method if speculates and method not in ("", *SPECULATIVE_METHODS) else None
+    if speculates and method.endswith("mtp"):
+        draft, method = None, "mtp"
+    if speculates and method in SPECULATIVE_METHODS:
+        settings["speculative_method"] = method
+    if draft is not None:
+        settings.pop("num_speculative_tokens")
+    shown = _from_lines(reads, settings)
+    settings.update({key: value for key, value in given.items() if value is not None})
+    settings.pop("version", None)
+    return Known(
+        settings=settings,
+        tensor_ranks_shown=shown,
+        draft=draft,
+        quantized=arguments.text("quantization") is not None,
+        utilization=arguments.number("gpu_memory_utilization"),
+    )
+
+
+# Lines that name the longest request, the later ones before the earlier: code, group, factor.
+_LENGTHS = (
+    ("concurrency_loose", 0, 1024),
+    ("length", 0, 1),
+    ("auto_fit", 1, 1),
+    ("too_long", 0, 1),
+    ("needed", 0, 1),
+    ("needed_alone", 1, 1),
+    ("concurrency_at", 1, 1),
+    ("concurrency", 0, 1),
+)
+
+
+def _from_lines(reads: Reads, settings: dict[str, object]) -> int | None:
+    """Add what lines say to the settings; return the tensor ranks that prefixes show."""
+    batched = _first_count(reads.get("batched", ()))
+    if batched:
+        settings["max_num_batched_tokens"] = batched
+    for code, group, factor in _LENGTHS:
+        for found in reads.get(code, ()):
+            value = count(found.groups[group] or "")
+            if value:
+                settings["max_model_len"] = value * factor
+    _parallelism(reads, settings)
+    _formats(reads, settings)
+    for found in reads.get("mamba_mode", ()):
+        if (found.groups[0] or "") in MAMBA_MODES:
+            settings.setdefault("enable_prefix_caching", found.groups[0] != "none")
+    if "hybrid_off" in reads:
+        settings["disable_hybrid_kv_cache_manager"] = True
+    for found in reads.get("override", ()):
+        blocks = int(found.groups[1] or 0)
+        if blocks:
+            settings["num_gpu_blocks_override"] = blocks
+    return _tensor_ranks(reads)
+
+
+def _formats(reads: Reads, settings: dict[str, object]) -> None:
+    for found in reads.get("kv_dtype", ()):
+        word = (found.groups[0] or "").lower()
+        if word in KV_CACHE_DTYPES and settings.get("kv_cache_dtype", "auto") == "auto":
+            settings["kv_cache_dtype"] = word
+    for code in ("pool_loose", "budget_loose"):
+        for found in reads.get(code, ()):
+            words = re.findall(r"\w{3,40}", found.line.text.lower())
+            for name in (word for word in words if word in KV_CACHE_DTYPES):
+                settings.setdefault("kv_cache_dtype", name)
+
+
+def _parallelism(reads: Reads, settings: dict[str, object]) -> None:
+    for found in reads.get("context_ranks", ()):
+        _, size, _, decode = found.groups
+        settings["decode_context_parallel_size"] = int(decode or size or 1)
+    for found in reads.get("partition", ()):
+        layers = [int(part) for part in re.findall(r"\d{1,5}", found.groups[0] or "")]
+        if 1 < len(layers) <= 64:  # noqa: PLR2004 - stages of one engine
+            settings.setdefault("layers_per_stage", layers)
+            settings.setdefault("pipeline_parallel_size", len(layers))
+    ranks = _ranks(reads, "PP")
+    if ranks is not None:
+        settings.setdefault("pipeline_parallel_size", ranks)
+
+
+def _ranks(reads: Reads, kind: str) -> int | None:
+    """Return one more than the highest rank of a kind that a prefix names."""
+    seen = [
+        int(number)
+        for own in reads.values()
+        for found in own
+        for name, number in _RANKS.findall(found.line.rank or "")
+        if name == kind
+    ]
+    return max(seen) + 1 if seen and max(seen) > 0 else None
+
+
+def _tensor_ranks(reads: Reads) -> int | None:
+    named = _ranks(reads, "TP")
+    numbered = [
+        int(found.line.rank.removeprefix("rank "))
+        for own in reads.values()
+        for found in own
+        if found.line.rank is not None and found.line.rank.startswith("rank ")
+    ]
+    return named or (max(numbered) + 1 if numbered and max(numbered) > 0 else None)
+
+
+def _first_count(found: Iterable[Found]) -> int | None:
+    for item in found:
+        return count(item.groups[0] or "")
+    return None
