@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from app.api import schemas as s
 from app.api.compute import ModelAndFormats, model_and_formats
@@ -21,8 +22,11 @@ from app.domain.notes import Note
 from app.domain.percentile import DrawnConcurrency, drawn_concurrency
 from app.domain.rank_demands import rank_demands
 from app.domain.rank_shares import Degrees, stage_layers
-from app.domain.state import KvFormat
+from app.domain.state import KvFormat, ModelState
 from app.readers.model_widths import read_widths
+
+if TYPE_CHECKING:
+    from app.engines.vllm.demand import VllmDemand
 
 DEFAULT_BLOCK = 16
 DEFAULT_CONTEXT = 8192
@@ -193,12 +197,31 @@ def _demands(
     if request.engine == "none":
         block = request.block_size or DEFAULT_BLOCK
         return rank_demands(state, given.formats, degrees, block), None
+    settings = tuple(
+        (name, value) for name, value in vllm_settings(request, given).items() if value is not None
+    )
+    if isinstance(request.model, s.CatalogueModel):
+        planned = _of_catalogue(request.model.id, state, settings)
+    else:
+        planned = _planned(model_config(request.model) or {}, state, settings)
+    return planned, tuple(demand.usable for demand in planned)
+
+
+_Settings = tuple[tuple[str, Any], ...]
+
+
+@lru_cache(maxsize=64)
+def _of_catalogue(model_id: str, state: ModelState, settings: _Settings) -> tuple[VllmDemand, ...]:
+    """Return the demands of a catalogue's model; people ask about one many times over."""
+    return _planned(model_config(s.CatalogueModel(id=model_id)) or {}, state, settings)
+
+
+def _planned(
+    config: Mapping[str, Any], state: ModelState, settings: _Settings
+) -> tuple[VllmDemand, ...]:
     from app.engines.vllm.demand import vllm_demands  # noqa: PLC0415 - only when asked
 
-    settings = {name: value for name, value in vllm_settings(request, given).items()
-                if value is not None}  # fmt: skip
-    planned = vllm_demands(model_config(request.model) or {}, state, settings)
-    return planned, tuple(demand.usable for demand in planned)
+    return vllm_demands(config, state, dict(settings))
 
 
 def vllm_settings(request: FitRequest, given: ModelAndFormats) -> dict[str, Any]:
@@ -226,7 +249,7 @@ def vllm_settings(request: FitRequest, given: ModelAndFormats) -> dict[str, Any]
         "block_size": request.block_size,
         "max_num_batched_tokens": request.batch_tokens,
         "max_num_seqs": request.max_sequences,
-        "layers_per_stage": None if stages is None else list(stages),
+        "layers_per_stage": None if stages is None else tuple(stages),
         "version": request.engine_version,
     }
 
