@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from app.engines.logs.text import found_lines
+from app.engines.logs.text import LogText
 
 # A line of arguments is long; what decides the cache stands within this of its beginning.
 _REACH = 16_000
@@ -69,9 +69,9 @@ class Arguments:
         return False if value in ("false", "0", "off", "no") else None
 
 
-def read_arguments(data: bytes) -> Arguments:
+def read_arguments(log: LogText) -> Arguments:
     """Return what the argument lines and commands of a log say."""
-    lines, _ = found_lines(data, _WORDS, after=_REACH)
+    lines, _ = log.found(_WORDS, after=_REACH)
     seen: dict[int, str] = {}
     for own in lines.values():
         for line in own[:32]:

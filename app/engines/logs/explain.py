@@ -13,7 +13,7 @@ from app.engines.logs.ollama import explain_ollama
 from app.engines.logs.result import Explained
 from app.engines.logs.sglang import explain_sglang
 from app.engines.logs.tensorrt_llm import explain_tensorrt_llm
-from app.engines.logs.text import prepared
+from app.engines.logs.text import LogText
 from app.engines.logs.vllm.advice import Wish
 from app.engines.logs.vllm.explain import explain_vllm
 from app.engines.model import EngineModel
@@ -25,7 +25,7 @@ _MODEL_FIELDS = ("model", "model_path", "model_tag", "served_model_name")
 class OpenedLog:
     """A log made ready once: who wrote it, and the arguments that it shows."""
 
-    data: bytes
+    text: LogText
     engine: str | None
     counts: Mapping[str, int]
     arguments: Arguments
@@ -33,13 +33,13 @@ class OpenedLog:
 
 def open_log(log: str, engine: str | None = None) -> OpenedLog:
     """Return a log made ready; `engine` goes before what its lines show."""
-    data = prepared(log)
-    found, counts = engine_of(data)
+    text = LogText(log)
+    found, counts = engine_of(text)
     return OpenedLog(
-        data=data,
+        text=text,
         engine=engine or found,
         counts=counts,
-        arguments=read_arguments(data),
+        arguments=read_arguments(text),
     )
 
 
@@ -62,15 +62,15 @@ def explain(
     """
     wish = wish or Wish()
     if opened.engine == "vllm":
-        return explain_vllm(opened.data, opened.arguments, model, settings, wish)
+        return explain_vllm(opened.text, opened.arguments, model, settings, wish)
     if opened.engine == "llama_cpp":
-        return explain_llama_cpp(opened.data, opened.arguments, model, settings, wish)
+        return explain_llama_cpp(opened.text, opened.arguments, model, settings, wish)
     if opened.engine == "sglang":
-        return explain_sglang(opened.data, opened.arguments, model, settings, wish)
+        return explain_sglang(opened.text, opened.arguments, model, settings, wish)
     if opened.engine == "tensorrt_llm":
-        return explain_tensorrt_llm(opened.data, opened.arguments, model, settings)
+        return explain_tensorrt_llm(opened.text, opened.arguments, model, settings)
     if opened.engine == "ollama":
-        return explain_ollama(opened.data, opened.arguments, model, settings)
+        return explain_ollama(opened.text, opened.arguments, model, settings)
     return Explained(
         engine=None,
         missing=(

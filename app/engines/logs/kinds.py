@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from app.engines.logs.text import LogLine, found_lines
+from app.engines.logs.text import LogLine, LogText
 
 NUMBER = r"(-?\d[\d.,]{0,20})"
 COUNT = r"(\d[\d,._ ]{0,20})"
@@ -283,10 +283,10 @@ ENGINES: Mapping[str, tuple[Kind, ...]] = {
 }
 
 
-def read_kinds(data: bytes, kinds: Iterable[Kind]) -> tuple[dict[str, list[Found]], int]:
+def read_kinds(log: LogText, kinds: Iterable[Kind]) -> tuple[dict[str, list[Found]], int]:
     """Return the lines of these kinds by code, and how many were passed over."""
     wanted = tuple(kinds)
-    lines, passed_over = found_lines(data, dict.fromkeys(kind.word for kind in wanted))
+    lines, passed_over = log.found(dict.fromkeys(kind.word for kind in wanted))
     reads: dict[str, list[Found]] = {}
     for kind in wanted:
         for line in lines[kind.word]:
@@ -297,7 +297,7 @@ def read_kinds(data: bytes, kinds: Iterable[Kind]) -> tuple[dict[str, list[Found
     return reads, passed_over
 
 
-def engine_of(data: bytes) -> tuple[str | None, dict[str, int]]:
+def engine_of(log: LogText) -> tuple[str | None, dict[str, int]]:
     """Return the engine whose lines the log holds, and how many lines each engine's forms match.
 
     Ollama starts llama.cpp, whose lines then stand in its log: its own lines decide.
@@ -305,7 +305,7 @@ def engine_of(data: bytes) -> tuple[str | None, dict[str, int]]:
     counts: dict[str, int] = {}
     strong = {name: [kind for kind in kinds if kind.strong] for name, kinds in ENGINES.items()}
     words = dict.fromkeys(kind.word for kinds in strong.values() for kind in kinds)
-    lines, _ = found_lines(data, words)
+    lines, _ = log.found(words)
     for name, kinds in strong.items():
         matched = {
             line.number

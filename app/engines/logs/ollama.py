@@ -16,6 +16,7 @@ from app.engines.logs.numbers import decimal
 from app.engines.logs.result import Explained, LogFigure, figure
 from app.engines.logs.search import Axis, by_weight
 from app.engines.logs.sentences import NO_MODEL, inferred_note
+from app.engines.logs.text import LogText
 from app.engines.model import EngineModel
 
 MOST_PLANS = 120
@@ -32,7 +33,7 @@ class _Fit:
 
 
 def explain_ollama(
-    data: bytes, arguments: Arguments, model: EngineModel | None, given: Mapping[str, object]
+    log: LogText, arguments: Arguments, model: EngineModel | None, given: Mapping[str, object]
 ) -> Explained:
     """Return an Ollama log explained.
 
@@ -40,7 +41,7 @@ def explain_ollama(
         DomainError: for a setting in `given` that is wrong.
 
     """
-    reads, passed_over = read_kinds(data, (*OLLAMA, *LLAMA_CPP, *ANY))
+    reads, passed_over = read_kinds(log, (*OLLAMA, *LLAMA_CPP, *ANY))
     model = model if model is not None else model_of_log(reads)
     known = _known(reads, arguments, given)
     figures: list[LogFigure] = []

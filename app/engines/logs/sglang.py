@@ -17,6 +17,7 @@ from app.engines.logs.sentences import (
     NO_MODEL,
 )
 from app.engines.logs.sglang_figures import SglangFit, pool_figures, sglang_figures
+from app.engines.logs.text import LogText
 from app.engines.logs.vllm.advice import Wish
 from app.engines.model import EngineModel
 from app.engines.sglang.settings import NEWEST, OLDEST
@@ -33,7 +34,7 @@ _INTEGERS: Mapping[str, tuple[str, ...]] = {
 
 
 def explain_sglang(
-    data: bytes,
+    log: LogText,
     arguments: Arguments,
     model: EngineModel | None,
     given: Mapping[str, object],
@@ -45,7 +46,7 @@ def explain_sglang(
         DomainError: for a setting in `given` that is wrong.
 
     """
-    reads, passed_over = read_kinds(data, (*SGLANG, *ANY))
+    reads, passed_over = read_kinds(log, (*SGLANG, *ANY))
     known = _known(reads, arguments, given)
     fitted, why = (None, NO_MODEL) if model is None else _fit(reads, model, known, given)
     plan = None if fitted is None else fitted.plan

@@ -16,6 +16,7 @@ from app.engines.logs.numbers import decimal, gib_text
 from app.engines.logs.result import Explained, LogFigure, figure
 from app.engines.logs.search import Axis, by_weight
 from app.engines.logs.sentences import NO_MODEL, implied_token, inferred_note
+from app.engines.logs.text import LogText
 from app.engines.model import EngineModel
 from app.engines.tensorrt_llm import TensorrtLlmPlan
 
@@ -31,7 +32,7 @@ class _Fit:
 
 
 def explain_tensorrt_llm(
-    data: bytes, arguments: Arguments, model: EngineModel | None, given: Mapping[str, object]
+    log: LogText, arguments: Arguments, model: EngineModel | None, given: Mapping[str, object]
 ) -> Explained:
     """Return a TensorRT-LLM log explained.
 
@@ -39,7 +40,7 @@ def explain_tensorrt_llm(
         DomainError: for a setting in `given` that is wrong.
 
     """
-    reads, passed_over = read_kinds(data, (*TENSORRT_LLM, *ANY))
+    reads, passed_over = read_kinds(log, (*TENSORRT_LLM, *ANY))
     known = _known(reads, arguments, given)
     fitted, why = (None, NO_MODEL) if model is None else _fit(reads, model, known, given)
     plan = None if fitted is None else fitted.plan

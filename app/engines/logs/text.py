@@ -8,6 +8,7 @@ the text, whatever it holds.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -16,6 +17,8 @@ _BEFORE, _AFTER = 400, 1_500
 MAX_SHOWN_CHARACTERS = 400
 # Of one word, so many lines are looked at; a start-up prints each a few times a rank.
 MOST_LINES_A_WORD = 512
+_LONG = _BEFORE + _AFTER
+_DIGITS = b"0123456789"
 
 _ANSI = re.compile(
     rb"\x1b(?:\[[0-9;:?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|.)"
@@ -54,7 +57,103 @@ class LogLine:
         return shown_line(self.text)
 
 
-def prepared(log: str) -> bytes:
+class LogText:
+    """A paste made ready to be searched: lines without colours, and their distinct shapes.
+
+    Running lines repeat with other numbers in them, so words are looked for only once in all lines
+    that differ by digits alone.
+    """
+
+    def __init__(self, log: str) -> None:
+        data = _plain(log)
+        self._lines = data.split(b"\n")
+        shapes: dict[bytes, list[int]] = {}
+        for index, shape in enumerate(data.lower().translate(None, _DIGITS).split(b"\n")):
+            shapes.setdefault(shape, []).append(index)
+        self._groups = list(shapes.values())
+        self._shapes = b"\n".join(shapes)
+        self._ends: list[int] = []
+        self._long: dict[int, bytes] = {}
+        end = -1
+        for shape in shapes:
+            end += len(shape) + 1
+            self._ends.append(end)
+
+    def found(
+        self, words: Iterable[bytes], *, after: int = _AFTER
+    ) -> tuple[dict[bytes, list[LogLine]], int]:
+        """Return the lines that hold each word, and how many were passed over.
+
+        Words are in lower case and without digits; case does not count. Of a line no more than
+        `after` characters behind the word are looked at. Time is linear in the text for each word.
+        """
+        made: dict[tuple[int, int], LogLine] = {}
+        lines: dict[bytes, list[LogLine]] = {}
+        passed_over = 0
+        for word in words:
+            spans, more = self._spans(word)
+            passed_over += more
+            own = []
+            for index, position in spans:
+                key = (index, max(0, position - _BEFORE))
+                line = made.get(key)
+                if line is None:
+                    line = made[key] = self._cut(index, position, len(word) + after)
+                own.append(line)
+            lines[word] = own
+        return lines, passed_over
+
+    def _spans(self, word: bytes) -> tuple[list[tuple[int, int]], int]:
+        """Return (line, position) of the word, in the order of the log, and how many beyond."""
+        indices: list[int] = []
+        position = self._shapes.find(word)
+        while position >= 0:
+            group = bisect_right(self._ends, position)
+            indices += self._groups[group]
+            position = self._shapes.find(word, self._ends[group])
+        indices.sort()
+        spans: list[tuple[int, int]] = []
+        for number, index in enumerate(indices):
+            if len(spans) >= MOST_LINES_A_WORD:
+                return spans, len(indices) - number
+            line = self._lines[index]
+            if len(line) > _LONG:
+                spans += _within(self._lowered(index), word, index)
+                continue
+            # A word may be found only across digits that stood in it: then it is not there.
+            at = line.lower().find(word)
+            if at >= 0:
+                spans.append((index, at))
+        return spans, 0
+
+    def _lowered(self, index: int) -> bytes:
+        """Return a long line in lower case, made once."""
+        lowered = self._long.get(index)
+        if lowered is None:
+            lowered = self._long[index] = self._lines[index].lower()
+        return lowered
+
+    def _cut(self, index: int, position: int, after: int) -> LogLine:
+        line = self._lines[index]
+        text = (
+            line[max(0, position - _BEFORE) : position + after].decode("utf-8", "replace").strip()
+        )
+        return LogLine(
+            number=index + 1, text=text, rank=_rank_of(text), old_prefix=_is_old_prefix(text)
+        )
+
+
+def _within(lowered: bytes, word: bytes, index: int) -> list[tuple[int, int]]:
+    """Return the places of a word in a line that goes on, each beyond the reach of the last."""
+    spans: list[tuple[int, int]] = []
+    position = lowered.find(word)
+    while position >= 0 and len(spans) < MOST_LINES_A_WORD:
+        spans.append((index, position))
+        position = lowered.find(word, position + _LONG)
+    return spans
+
+
+def _plain(log: str) -> bytes:
     """Return a paste as bytes with one line break, no colours, and no line breaks in writing."""
     for space in _SPACES:
         if space in log:
@@ -68,51 +167,6 @@ def prepared(log: str) -> bytes:
     if data.count(b"\\n") > 2 * data.count(b"\n"):
         data = data.replace(b"\\r", b"").replace(b"\\n", b"\n").replace(b'\\"', b'"')
     return data
-
-
-def found_lines(
-    data: bytes, words: Iterable[bytes], *, after: int = _AFTER
-) -> tuple[dict[bytes, list[LogLine]], int]:
-    """Return the lines that hold each word (in lower case), and how many were passed over.
-
-    Case does not count. Of a line no more than `after` characters behind the word are looked at.
-    Time is linear in the text for each word.
-    """
-    lowered = data.lower()
-    spans: dict[tuple[int, int], None] = {}
-    of_word: dict[bytes, list[tuple[int, int]]] = {}
-    passed_over = 0
-    for word in words:
-        own: list[tuple[int, int]] = []
-        position = lowered.find(word)
-        while position >= 0:
-            if len(own) == MOST_LINES_A_WORD:
-                passed_over += lowered.count(word, position)
-                break
-            start = max(data.rfind(b"\n", max(0, position - _BEFORE), position) + 1,
-                        position - _BEFORE, 0)  # fmt: skip
-            reach = position + len(word) + after
-            end = data.find(b"\n", position, reach)
-            end = min(reach, len(data)) if end < 0 else end
-            own.append((start, end))
-            spans[start, end] = None
-            position = lowered.find(word, end)
-        of_word[word] = own
-    lines = _cut(data, sorted(spans))
-    return {word: [lines[span] for span in own] for word, own in of_word.items()}, passed_over
-
-
-def _cut(data: bytes, spans: list[tuple[int, int]]) -> dict[tuple[int, int], LogLine]:
-    lines: dict[tuple[int, int], LogLine] = {}
-    number, counted = 1, 0
-    for start, end in spans:
-        number += data.count(b"\n", counted, start)
-        counted = start
-        text = data[start:end].decode("utf-8", "replace").strip()
-        lines[start, end] = LogLine(
-            number=number, text=text, rank=_rank_of(text), old_prefix=_is_old_prefix(text)
-        )
-    return lines
 
 
 def _rank_of(text: str) -> str | None:

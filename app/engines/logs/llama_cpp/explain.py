@@ -22,6 +22,7 @@ from app.engines.logs.numbers import decimal
 from app.engines.logs.result import Explained
 from app.engines.logs.search import Axis, by_weight
 from app.engines.logs.sentences import NO_MODEL
+from app.engines.logs.text import LogText
 from app.engines.logs.vllm.advice import Wish
 from app.engines.model import EngineModel
 
@@ -64,7 +65,7 @@ class LlamaFit:
 
 
 def explain_llama_cpp(
-    data: bytes,
+    log: LogText,
     arguments: Arguments,
     model: EngineModel | None,
     given: Mapping[str, object],
@@ -76,7 +77,7 @@ def explain_llama_cpp(
         DomainError: for a setting in `given` that is wrong.
 
     """
-    reads, passed_over = read_kinds(data, (*LLAMA_CPP, *ANY))
+    reads, passed_over = read_kinds(log, (*LLAMA_CPP, *ANY))
     from_log = model_of_log(reads)
     model = model if model is not None else from_log
     known = known_settings(reads, arguments, given)

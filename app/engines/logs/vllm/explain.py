@@ -10,6 +10,7 @@ from app.engines.logs.arguments import Arguments
 from app.engines.logs.kinds import ANY, VLLM, Reads, read_kinds
 from app.engines.logs.result import Explained
 from app.engines.logs.sentences import NO_MODEL
+from app.engines.logs.text import LogText
 from app.engines.logs.vllm.advice import Wish, advice_of
 from app.engines.logs.vllm.case import Case
 from app.engines.logs.vllm.era import Era, era_of
@@ -28,7 +29,7 @@ _NO_FIGURES = Note(
 
 
 def explain_vllm(
-    data: bytes,
+    log: LogText,
     arguments: Arguments,
     model: EngineModel | None,
     given: Mapping[str, object],
@@ -40,7 +41,7 @@ def explain_vllm(
         DomainError: for a setting in `given` that is wrong.
 
     """
-    reads, passed_over = read_kinds(data, (*VLLM, *ANY))
+    reads, passed_over = read_kinds(log, (*VLLM, *ANY))
     asked = given.get("version")
     era = era_of(reads, asked if isinstance(asked, str) else None)
     known = known_settings(reads, arguments, given)
