@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from app.api import schemas as s
 from app.domain.dtypes import dtype_named, dtype_of_element_bytes
@@ -92,6 +92,13 @@ def _fetched(model: s.HubModel) -> s.HubModel:
     from app.settings import settings  # noqa: PLC0415
 
     return fetched(model, settings())
+
+
+def pasted_model(value: dict[str, Any]) -> dict[str, Any]:
+    """Return a request's `model` for a pasted object: a config, layers by hand, or GGUF keys."""
+    if value.keys() == {"layer_states"}:
+        return value
+    return {"gguf" if "general.architecture" in value else "config": value}
 
 
 def _uniform(model: s.UniformModel) -> ModelReading:

@@ -15,6 +15,14 @@ Figure = dict[str, Any]
 HATCH = {"shape": "/", "size": 6, "solidity": 0.35, "fillmode": "overlay"}
 
 
+_UNITS = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+
+
+def unit_of(largest_bytes: int) -> tuple[str, int]:
+    """Return the binary unit that a chart's largest value reaches."""
+    return next(((name, size) for name, size in _UNITS if largest_bytes >= size), ("B", 1))
+
+
 @lru_cache(maxsize=64)
 def _checked_layout(kind: str, x_title: str, y_title: str) -> Figure:
     """Return the layout of a kind of chart, checked by plotly's own schema."""
@@ -76,11 +84,13 @@ def bars(
 
 
 def lines(
-    series: Sequence[tuple[str, str, Sequence[float], Sequence[float]]],
+    series: Sequence[tuple[str, str, Sequence[object], Sequence[float]]],
     *,
     x_title: str = "",
     y_title: str = "",
     log_x: bool = False,
+    category: bool = False,
+    log_y: bool = False,
 ) -> Figure:
     """Return lines; a series is (name, colour role, x values, y values)."""
     data: list[Figure] = [
@@ -95,5 +105,8 @@ def lines(
         }
         for name, role, x, y in series
     ]
-    axis = {"type": "log"} if log_x else None
-    return {"data": data, "layout": _layout("lines", x_title, y_title, axis)}
+    axis = {"type": "log"} if log_x else {"type": "category"} if category else None
+    layout = _layout("lines", x_title, y_title, axis)
+    if log_y:
+        layout["yaxis"] = {**layout["yaxis"], "type": "log"}
+    return {"data": data, "layout": layout}

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from app.api.model_input import pasted_model
 from app.catalog import models
 from app.domain.dtypes import DTYPES
 from app.domain.errors import Malformed, Missing, OutOfRange, WrongType, shown
@@ -84,7 +85,7 @@ def model_body(form: ModelForm) -> dict[str, Any]:
             numbers["v_head_dim"] = integer("v_head_dim", form.v_head_dim)
         body["model"] = numbers
     else:
-        body["model"] = {"config": parsed_config(form.config)}
+        body["model"] = pasted_model(parsed_config(form.config))
     return body
 
 

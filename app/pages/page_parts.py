@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from app.api.compute import ModelAndFormats
 from app.domain.state import Heads, LatentAttention, SlidingWindow, State
 from app.pages.problems import Problems
-from app.pages.render import render, wants_fragment
+from app.pages.render import OWN_ADDRESS, render, wants_fragment
 from app.web.language import translations
 from app.web.marks import mark
 
@@ -30,8 +30,22 @@ KIND_NAMES: Mapping[str, str] = {
     "shared": mark("another layer's"),
 }
 
+PROGRAM = ".venv/bin/python -m app"
 # A spreadsheet takes a cell that begins with one of these for a formula.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+
+
+# Longer addresses are refused by servers and proxies; such a calculation has no link.
+LONGEST_QUERY = 8_000
+MAX_FIELD_BYTES = 4 * 2**20
+
+
+async def asked(request: Request) -> Mapping[str, str]:
+    """Return a form's fields: from the address, or from the body of a change too long for one."""
+    if request.method != "POST":
+        return request.query_params
+    form = await request.form(max_part_size=MAX_FIELD_BYTES)
+    return {name: value for name, value in form.multi_items() if isinstance(value, str)}
 
 
 class AnsweringPage(Protocol):
@@ -59,7 +73,8 @@ def answer_page(request: Request, template: str, page: AnsweringPage, address: s
     if page.problems:
         headers = {"HX-Retarget": "#hints", "HX-Reswap": "outerHTML"}
         return render(request, template, page, fragment="hints", headers=headers)
-    headers = {"HX-Replace-Url": f"{address}?{page.query}"}
+    fits = len(page.query) <= LONGEST_QUERY
+    headers = {"HX-Replace-Url": f"{address}?{page.query}" if fits else address}
     return render(request, template, page, fragment="answer", headers=headers)
 
 
@@ -102,17 +117,17 @@ def _cell(value: object) -> object:
 
 
 def curl(call: str, body: Mapping[str, Any]) -> str:
-    """Return the command that asks the API the same."""
+    """Return the command that asks the API the same; a page puts its own address in."""
     text = json.dumps(body, ensure_ascii=False)
     return (
-        f"curl -s http://127.0.0.1:8000/api/v1/{call} -H 'content-type: application/json' "
+        f"curl -s {OWN_ADDRESS}/api/v1/{call} -H 'content-type: application/json' "
         f"-d {shlex.quote(text)}"
     )
 
 
 def command(name: str, *words: str, **options: object) -> str:
     """Return the command line that says the same; options without a value are left out."""
-    parts = ["python -m app", name, *(shlex.quote(word) for word in words)]
+    parts = [PROGRAM, name, *(shlex.quote(word) for word in words)]
     for option, value in options.items():
         if value is None or value in ("", False):
             continue
@@ -127,7 +142,7 @@ def model_options(body: Mapping[str, Any]) -> dict[str, object]:
     kv_dtype = dtype if isinstance(dtype, str) else f"{dtype['k']}/{dtype['v']}"
     if "id" in model:
         return {"model": model["id"], "kv_dtype": kv_dtype}
-    if "config" in model:
+    if {"config", "layer_states", "gguf"} & model.keys():
         return {"config": "config.json", "kv_dtype": kv_dtype}
     return {**model, "kv_dtype": kv_dtype}
 
