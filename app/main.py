@@ -24,11 +24,15 @@ from app.api import (
     sweep,
     transformers_plan,
 )
+from app.pages import accuracy as accuracy_page
 from app.pages import compare as compare_page
 from app.pages import docs
 from app.pages import fit as fit_page
 from app.pages import hashes as hashes_page
+from app.pages import inspect as inspect_page
 from app.pages import ledgers as ledgers_page
+from app.pages import model as model_page
+from app.pages import models as models_page
 from app.pages import parallel as parallel_page
 from app.pages import pool as pool_page
 from app.pages import sharing as sharing_page
@@ -80,6 +84,9 @@ def create_app(config: Settings | None = None) -> FastAPI:
     app.include_router(api)
     app.include_router(health.router)
     for page in (ledgers_page, parallel_page, fit_page, compare_page, sharing_page, hashes_page, pool_page, docs):
+        app.include_router(page.router)
+    app.include_router(inspect_page.router, max_body_size=config.max_upload_bytes)
+    for page in (models_page, model_page, accuracy_page):  # the inspection before any id
         app.include_router(page.router)
     web.install(app)
     return app
