@@ -24,4 +24,5 @@ NAVIGATION = (
     NavigationItem("/fit", mark("Fit")),
     NavigationItem("/compare", mark("Compare")),
     NavigationItem("/models", mark("Models")),
+    NavigationItem("/accuracy", mark("Accuracy")),
 )
