@@ -27,7 +27,7 @@ GGUF_HEADER_BYTES = 64 * 2**20
 
 ModelOption = Annotated[str | None, typer.Option("--model", help="An id of the catalogue.")]
 ConfigOption = Annotated[
-    Path | None, typer.Option("--config", help="A config.json; - reads standard input.")
+    Path | None, typer.Option("--config", help="A config.json, or layer_states; - is stdin.")
 ]
 GgufOption = Annotated[Path | None, typer.Option("--gguf", help="A GGUF file.")]
 LayersOption = Annotated[int | None, typer.Option("--layers")]
@@ -76,10 +76,16 @@ def model_of(
     if model is not None:
         return {"id": model}
     if config is not None:
-        return {"config": _json_file(config)}
+        return _pasted_model(_json_file(config))
     if gguf is not None:
         return {"gguf": _gguf_metadata(gguf)}
     return {key: value for key, value in numbers.items() if value is not None}
+
+
+def _pasted_model(value: Any) -> dict[str, Any]:
+    from app.api.model_input import pasted_model  # noqa: PLC0415 - after start-up
+
+    return pasted_model(value) if isinstance(value, dict) else {"config": value}
 
 
 def _json_file(path: Path) -> Any:
