@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fastapi import APIRouter, FastAPI
+
 from app.api import (
     accuracy,
     attention,
@@ -13,6 +15,7 @@ from app.api import (
     engines,
     exercises,
     fit,
+    fragmentation,
     health,
     inspect,
     lab_runs,
@@ -22,25 +25,30 @@ from app.api import (
     problems,
     sharing,
     sweep,
+    traces,
     transformers_plan,
 )
 from app.pages import accuracy as accuracy_page
+from app.pages import attention as attention_page
 from app.pages import compare as compare_page
+from app.pages import cost as cost_page
 from app.pages import docs
 from app.pages import fit as fit_page
+from app.pages import fragmentation as fragmentation_page
 from app.pages import hashes as hashes_page
 from app.pages import inspect as inspect_page
 from app.pages import ledgers as ledgers_page
 from app.pages import model as model_page
 from app.pages import models as models_page
+from app.pages import not_found
 from app.pages import parallel as parallel_page
 from app.pages import pool as pool_page
 from app.pages import sharing as sharing_page
+from app.pages import traces as traces_page
 from app.settings import Settings, settings
 from app.web import install as web
 from app.web.observability import configure_logging
 from app.web.uploads import hold_uploads
-from fastapi import APIRouter, FastAPI
 
 VERSION = "0.1.0"
 
@@ -61,12 +69,12 @@ def create_app(config: Settings | None = None) -> FastAPI:
     app.state.settings = config
     problems.install(app)
     lab_runs.install(app)
+    not_found.install(app)
     api = APIRouter(prefix="/api/v1")
     api.include_router(ledgers.router)
+    api.include_router(fragmentation.router)
     api.include_router(sharing.router)
     api.include_router(parallel.router)
-    api.include_router(fit.router)
-    api.include_router(devices.router)
     api.include_router(fit.router)
     api.include_router(compare.router)
     api.include_router(sweep.router)
@@ -74,6 +82,7 @@ def create_app(config: Settings | None = None) -> FastAPI:
     api.include_router(prefix_hashes.router)
     api.include_router(block_pool.router)
     api.include_router(inspect.router, max_body_size=config.max_upload_bytes)
+    api.include_router(traces.router, max_body_size=config.max_upload_bytes)
     api.include_router(catalogue.router)
     api.include_router(accuracy.router)
     api.include_router(transformers_plan.router)
@@ -83,10 +92,23 @@ def create_app(config: Settings | None = None) -> FastAPI:
     api.include_router(attention.router, max_body_size=attention.MAX_BODY_BYTES)
     app.include_router(api)
     app.include_router(health.router)
-    for page in (ledgers_page, parallel_page, fit_page, compare_page, sharing_page, hashes_page, pool_page, docs):
+    for page in (
+        ledgers_page,
+        fragmentation_page,
+        parallel_page,
+        fit_page,
+        compare_page,
+        sharing_page,
+        hashes_page,
+        pool_page,
+        docs,
+    ):
         app.include_router(page.router)
     app.include_router(inspect_page.router, max_body_size=config.max_upload_bytes)
     for page in (models_page, model_page, accuracy_page):  # the inspection before any id
+        app.include_router(page.router)
+    app.include_router(traces_page.router, max_body_size=config.max_upload_bytes)
+    for page in (attention_page, cost_page):
         app.include_router(page.router)
     web.install(app)
     return app

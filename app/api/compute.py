@@ -43,6 +43,20 @@ def model_and_formats(request: s.WithModel) -> ModelAndFormats:
     return ModelAndFormats(reading=reading, formats=formats, assumed=assumed)
 
 
+# From here on an answer may take tens of milliseconds: it is worked out beside the event loop.
+HEAVY_LENGTHS = 5_000
+HEAVY_ROWS = 500
+
+
+def is_heavy(request: s.LedgersRequest) -> bool:
+    """Return whether a request's answer would hold up other requests."""
+    many_rows = isinstance(request.model, s.LayerStatesModel) and (
+        len(request.model.layer_states) * len(request.lengths) > HEAVY_LENGTHS
+        or len(request.model.layer_states) > HEAVY_ROWS
+    )
+    return len(request.lengths) > HEAVY_LENGTHS or many_rows
+
+
 def compute_ledgers(request: s.LedgersRequest) -> tuple[ModelAndFormats, Ledgers]:
     """Return the three ledgers of a request as a domain value."""
     given = model_and_formats(request)

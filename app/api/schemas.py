@@ -25,7 +25,7 @@ from app.domain.ledgers import MAX_BLOCK_SIZE
 from app.domain.lengths import MAX_REQUESTS
 from app.domain.state import MAX_DIM, MAX_HEADS, MAX_LAYERS, MAX_STATE_BYTES, MAX_TOKENS
 
-MAX_LISTED_LENGTHS = 2_000_000
+MAX_LISTED_LENGTHS = 1_000_000
 MAX_PAGE = 10_000
 
 

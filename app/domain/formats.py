@@ -77,8 +77,8 @@ class KvFormats:
 class StateGroup:
     """`count` layers that keep the same state in the same format.
 
-    `position_bytes` are those of one position in all of the group's layers, `fixed_bytes` those that
-    do not go with positions; both are worked out once, when the group is made.
+    `position_bytes` are those of one position in all of the group's layers, `fixed_bytes` those
+    that do not go with positions; both are worked out once, when the group is made.
     """
 
     state: State

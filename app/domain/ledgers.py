@@ -10,12 +10,13 @@ c = 2·L·H_kv·d·s; every other kind of state follows its own rule:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from app.domain.checks import checked_int
 from app.domain.errors import OutOfRange
 from app.domain.formats import KvFormats, StateGroup
+from app.domain.ledger_working import GroupPositions, ledger_assumptions, ledger_workings
 from app.domain.lengths import RequestLengths
 from app.domain.notes import Note
 from app.domain.per_token import Shape, omissions, shape_of
@@ -24,6 +25,8 @@ from app.domain.units import PIB
 from app.domain.working import Working
 
 MAX_BLOCK_SIZE = 1_048_576
+# Different lengths times different states of a model: about a second of counting.
+MAX_STEPS = 2_000_000
 # Above 2^53 bytes a reader that keeps numbers as doubles (JavaScript) would lose the last digits.
 MAX_TOTAL_BYTES = 8 * PIB
 
@@ -109,14 +112,14 @@ def ledgers(
     checked_int(block_size, "block_size", low=1, high=MAX_BLOCK_SIZE)
     shape = shape_of(model, formats)
     kept = blocks = effective = paged = 0
-    costs = _costs(shape.groups, lengths.counts, block_size)
+    costs, held = _counted(shape.groups, lengths.counts, block_size)
     for length, count in lengths.counts.items():
         own_kept, own_blocks, own_effective, own_paged = costs[length]
         kept += own_kept * count
         blocks += own_blocks * count
         effective += own_effective * count
         paged += own_paged * count
-    widest, padded_each = _padded(shape.groups, lengths)
+    widest, padded_each = _padded(shape.groups, held, lengths)
     padded = padded_each * lengths.requests
     for total in (effective, padded, paged):
         if total > MAX_TOTAL_BYTES:
@@ -139,8 +142,10 @@ def ledgers(
         waste_bound_tokens=bound,
         padded_bytes_per_request=padded_each,
         as_if_full_bytes=_as_if_full(shape, lengths.tokens),
-        workings=_workings(shape, lengths, block_size, (effective, padded, paged), (kept, blocks)),
-        assumptions=_assumptions(shape, block_size),
+        workings=ledger_workings(
+            shape, held, lengths, block_size, (effective, padded, paged), blocks
+        ),
+        assumptions=ledger_assumptions(shape, block_size),
         not_counted=omissions(formats),
     )
 
@@ -150,107 +155,68 @@ def _is_token_paged(group: StateGroup) -> bool:
     return bool(group.position_bytes) and not isinstance(group.state, CrossAttention)
 
 
-def _costs(
-    groups: tuple[StateGroup, ...], lengths: Iterable[int], block_size: int
-) -> dict[int, RequestCost]:
-    """Return what a request of each length costs."""
-    paged_groups = [
-        (group.state.kept_tokens, group.position_bytes, _is_token_paged(group))
-        for group in groups
-        if group.position_bytes
-    ]
+def _counted(
+    groups: tuple[StateGroup, ...], counts: Mapping[int, int], block_size: int
+) -> tuple[dict[int, RequestCost], tuple[GroupPositions, ...]]:
+    """Return what a request of each length costs, and what each group holds over all requests.
+
+    Raises:
+        OutOfRange: when different lengths times different states are more than MAX_STEPS.
+
+    """
+    paged_groups = [group for group in groups if group.position_bytes]
+    if len(paged_groups) * len(counts) > MAX_STEPS:
+        raise OutOfRange(
+            "{field}: {lengths} different lengths in {states} different states are more than "
+            "{high} steps of counting",
+            field="lengths",
+            lengths=len(counts),
+            states=len(paged_groups),
+            high=MAX_STEPS,
+        )
     fixed = sum(group.fixed_bytes for group in groups)
-    costs: dict[int, RequestCost] = {}
-    for length in lengths:
-        most = 0
-        effective = paged = fixed if length else 0
-        for kept_tokens, size, is_own in paged_groups:
+    most = dict.fromkeys(counts, 0)
+    effective = {length: fixed if length else 0 for length in counts}
+    paged = dict(effective)
+    held: list[GroupPositions] = []
+    for group in paged_groups:
+        kept_tokens, size = group.state.kept_tokens, group.position_bytes
+        block_bytes = block_size * size
+        is_own = _is_token_paged(group)
+        kept_total = blocks_total = 0
+        longest = 0
+        for length, count in counts.items():
             kept = kept_tokens(length)
-            effective += kept * size
-            paged += -(-kept // block_size) * block_size * size
-            if is_own and kept > most:
-                most = kept
-        costs[length] = (most, -(-most // block_size), effective, paged)
-    return costs
+            blocks = -(-kept // block_size)
+            effective[length] += kept * size
+            paged[length] += blocks * block_bytes
+            kept_total += kept * count
+            blocks_total += blocks * count
+            longest = max(longest, kept)
+            if is_own and kept > most[length]:
+                most[length] = kept
+        held.append(
+            GroupPositions(group=group, kept=kept_total, longest=longest, blocks=blocks_total)
+        )
+    costs = {
+        length: (kept, -(-kept // block_size), effective[length], paged[length])
+        for length, kept in most.items()
+    }
+    return costs, tuple(held)
 
 
-def _padded(groups: tuple[StateGroup, ...], lengths: RequestLengths) -> tuple[int, int]:
+def _padded(
+    groups: tuple[StateGroup, ...], held: tuple[GroupPositions, ...], lengths: RequestLengths
+) -> tuple[int, int]:
     """Return (positions, bytes) of a request padded, layer by layer, to the one that holds most."""
     if not lengths.non_empty:
         return 0, 0
-    most = total = 0
-    for group in groups:
-        kept = max(group.state.kept_tokens(length) for length in lengths.counts)
-        total += kept * group.position_bytes + group.fixed_bytes
-        if kept > most and _is_token_paged(group):
-            most = kept
+    total = sum(item.longest * item.group.position_bytes for item in held)
+    total += sum(group.fixed_bytes for group in groups)
+    most = max((item.longest for item in held if _is_token_paged(item.group)), default=0)
     return most, total
 
 
 def _as_if_full(shape: Shape, tokens: int) -> int:
     """Return what a formula would say that keeps every position in every layer with positions."""
     return tokens * sum(g.position_bytes for g in shape.groups if _is_token_paged(g))
-
-
-def _workings(
-    shape: Shape,
-    lengths: RequestLengths,
-    block_size: int,
-    totals: tuple[int, int, int],
-    counted: tuple[int, int],
-) -> dict[str, Working]:
-    effective, padded, paged = totals
-    kept, blocks = counted
-    plain = not shape.window_bytes and not shape.fixed_bytes and shape.growth_tokens == 1
-    slope = f"{shape.bytes_per_token} B/token"
-    if plain:
-        numbers = (
-            f"{slope} × {kept} tokens = {effective} B",
-            f"{slope} × {lengths.requests} requests × {lengths.longest} tokens = {padded} B",
-            f"{slope} × {block_size} tokens × {blocks} blocks = {paged} B",
-        )
-    else:
-        each = "Σ over requests and layers of positions held × bytes of a position"
-        numbers = (
-            f"{each} + fixed parts = {effective} B",
-            f"{lengths.requests} requests × {_ratio(padded, lengths.requests)} B = {padded} B",
-            f"{each}, in whole blocks of {block_size} = {paged} B",
-        )
-    rows = (
-        ("effective_bytes", "c × ΣT", effective, "positions that hold state"),
-        ("padded_bytes", "c × B × max T", padded, "a rectangle as long as the longest request"),
-        ("paged_bytes", "c × b × Σ⌈T / b⌉", paged, "PagedAttention, arXiv:2309.06180, section 4"),
-    )
-    return {
-        name: Working(symbols=symbols, numbers=text, result=result, unit="B", source=source)
-        for (name, symbols, result, source), text in zip(rows, numbers, strict=True)
-    }
-
-
-def _ratio(total: int, requests: int) -> int:
-    return total // requests if requests else 0
-
-
-def _assumptions(shape: Shape, block_size: int) -> tuple[Note, ...]:
-    notes = [
-        Note("no_sharing", "No block is shared between requests."),
-        Note("one_device", "Everything lies on one device; ranks are not divided here."),
-        Note("forwarded", "A length counts tokens that have gone through the model."),
-    ]
-    kinds = {group.state.kind for group in shape.groups}
-    if kinds == {"full_attention"}:
-        notes.insert(0, Note("full_attention", "Every layer attends to every earlier position."))
-    if kinds & {"sliding_window", "chunked_attention"}:
-        notes.append(
-            Note(
-                "window_blocks",
-                "A windowed layer is given the fewest blocks of {block_size} that hold its "
-                "positions; blocks aligned to the sequence can take one more.",
-                {"block_size": block_size},
-            )
-        )
-    if "recurrent" in kinds:
-        notes.append(
-            Note("recurrent_not_paged", "A recurrent state is held whole, not paged by tokens.")
-        )
-    return tuple(notes)

@@ -12,6 +12,7 @@ from app.domain.state import (
     FullAttention,
     KvFormat,
     LatentAttention,
+    Recurrent,
     SlidingWindow,
 )
 
@@ -71,5 +72,15 @@ def position_term(group: StateGroup) -> str:
 
 
 def fixed_term(group: StateGroup) -> str:
-    """Return the expression of the constant part of a group of recurrent layers."""
-    return f"{plural(group.count, 'layer')} × {group.state.fixed_bytes()} B"
+    """Return the expression of the constant part of a group of recurrent layers.
+
+    `36 layers × (32 × 128 × 128 × 4 B + 8192 × 3 × 2 B)`: a product for each tensor of a layer.
+    """
+    layers = plural(group.count, "layer")
+    if not isinstance(group.state, Recurrent):
+        return f"{layers} × {group.state.fixed_bytes()} B"
+    tensors = [
+        f"{' × '.join(map(str, tensor.shape))} × {tensor.dtype.bytes_text}"
+        for tensor in group.state.tensors
+    ]
+    return f"{layers} × ({' + '.join(tensors)})"

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Request, Response, UploadFile
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from pydantic import ValidationError
+from starlette.datastructures import UploadFile
 
 from app.api import schemas as s
 from app.api.answers import ledgers_answer
 from app.api.compute import ModelAndFormats, compute_ledgers
-from app.domain.errors import DomainError, OutOfRange
+from app.domain.errors import DomainError, Missing, OutOfRange
 from app.domain.ledgers import Ledgers, RequestRow
 from app.domain.notes import Note
 from app.pages import figures
@@ -36,12 +37,18 @@ from app.web.language import language_of, translations
 router = APIRouter(include_in_schema=False)
 
 EXAMPLE_LENGTHS = "17, 31, 32"
-ROWS_SHOWN = 100
+ROWS_SHOWN = 25
 BARS_SHOWN = 60
-LONGEST_LINKED_TEXT = 12_000
+MAX_EXPORTED_ROWS = 1_000_000
 _FORM_FIELDS = (
     "model", "layers", "kv_heads", "head_dim", "v_head_dim", "config",
     "kv_dtype", "lengths", "block_size",
+)  # fmt: skip
+
+
+_QUERY_FIELDS = frozenset(
+    {"source", "model", "layers", "kv_heads", "head_dim", "v_head_dim", "config", "kv", "v",
+     "lengths", "block_size", "offset", "lang", "file"}
 )  # fmt: skip
 
 
@@ -56,7 +63,7 @@ class Example:
 EXAMPLES = (
     Example(
         query=urlencode({"model": "meta-llama/Llama-3.1-8B", "lengths": "1024, 3072"}),
-        text=Note("", "Two requests of 1024 and 3072: padding adds a third"),
+        text=Note("", "Two requests of 1024 and 3072: padding adds a half"),
     ),
     Example(
         query=urlencode({"model": "meta-llama/Llama-3.1-8B", "lengths": "500×2048, 20×32k"}),
@@ -108,6 +115,9 @@ class LedgersPage:
     formats: list[str]
     examples: tuple[Example, ...]
     query: str
+    has_link: bool
+    notes: tuple[Note, ...]
+    suggestions: list[str]
 
 
 def ledgers_page(query: Mapping[str, str], language: str) -> LedgersPage:
@@ -130,6 +140,11 @@ def ledgers_page(query: Mapping[str, str], language: str) -> LedgersPage:
     except (DomainError, ValidationError) as error:
         otherwise = "config" if form.source == "config" else "model"
         problems |= problems_of(error, _FORM_FIELDS, otherwise)
+    canonical = _canonical(form, lengths, block_size)
+    unread = sorted(set(query) - _QUERY_FIELDS)
+    notes = [Note("unread", "Not a field of this page, so not read: {names}",
+                  {"names": ", ".join(unread)[:200]})] if unread else []  # fmt: skip
+    wanted = form.source == "catalogue" and "model" in problems
     return LedgersPage(
         form=form,
         lengths=lengths,
@@ -140,7 +155,10 @@ def ledgers_page(query: Mapping[str, str], language: str) -> LedgersPage:
         offered=offered_models(),
         formats=format_names(),
         examples=EXAMPLES,
-        query=_canonical(form, lengths, block_size),
+        query=canonical,
+        has_link=len(canonical) <= parts.LONGEST_QUERY,
+        notes=tuple(notes),
+        suggestions=offered_models(form.model, limit=5) if wanted else [],
     )
 
 
@@ -202,36 +220,36 @@ def _misleading(answer: Ledgers) -> Note | None:
 
 def _ledgers_chart(answer: Ledgers, language: str) -> figures.Figure:
     say = translations(language).gettext
-    mib = 2**20
-    state = [answer.effective_bytes / mib] * 3
+    unit, size = figures.unit_of(max(answer.padded_bytes, answer.paged_bytes))
+    state = [answer.effective_bytes / size] * 3
     return figures.bars(
         [say("Effective"), say("Padded"), say("Paged")],
         [
             (say("State"), "effective", state, False),
-            (say("Padding waste"), "padding", [0, answer.padding_waste_bytes / mib, 0], True),
-            (say("Paging waste"), "paging", [0, 0, answer.tail_waste_bytes / mib], True),
+            (say("Padding waste"), "padding", [0, answer.padding_waste_bytes / size, 0], True),
+            (say("Paging waste"), "paging", [0, 0, answer.tail_waste_bytes / size], True),
         ],
-        y_title="MiB",
+        y_title=unit,
     )
 
 
 def _requests_chart(answer: Ledgers, language: str) -> figures.Figure:
     say = translations(language).gettext
     rows = list(answer.rows(0, BARS_SHOWN))
-    mib = 2**20
+    unit, size = figures.unit_of(max((row.paged_bytes for row in rows), default=0))
     return figures.bars(
         [row.index + 1 for row in rows],
         [
-            (say("State"), "effective", [row.effective_bytes / mib for row in rows], False),
+            (say("State"), "effective", [row.effective_bytes / size for row in rows], False),
             (
                 say("Paging waste"),
                 "paging",
-                [(row.paged_bytes - row.effective_bytes) / mib for row in rows],
+                [(row.paged_bytes - row.effective_bytes) / size for row in rows],
                 True,
             ),
         ],
         x_title=say("Request"),
-        y_title="MiB",
+        y_title=unit,
     )
 
 
@@ -248,48 +266,45 @@ def _command(body: Mapping[str, Any]) -> str:
     )
 
 
-@router.get("/", response_class=HTMLResponse)
+@router.api_route("/", methods=["GET", "POST"], response_class=HTMLResponse)
 async def show(request: Request) -> HTMLResponse:
     """Answer the page, or only its changing part when htmx asks."""
-    page = ledgers_page(request.query_params, language_of(request))
+    page = ledgers_page(await parts.asked(request), language_of(request))
     return parts.answer_page(request, "ledgers.html", page, "/")
 
 
-@router.post("/lengths", response_class=HTMLResponse, response_model=None)
-async def lengths_file(request: Request, file: UploadFile) -> Response:
-    """Turn a dropped file of lengths into the text of the lengths field."""
-    query = dict(request.query_params)
+@router.get("/lengths")
+async def lengths_address() -> RedirectResponse:
+    """Lead whoever reloads the address of a file's upload back to the page."""
+    return RedirectResponse("/", status_code=303)
+
+
+@router.post("/lengths", response_class=HTMLResponse)
+async def lengths_file(request: Request) -> HTMLResponse:
+    """Answer the page with the lengths of a dropped file in their field, all else kept."""
+    form = await request.form(max_files=1, max_part_size=parts.MAX_FIELD_BYTES)
+    query = {name: value for name, value in form.multi_items() if isinstance(value, str)}
+    file = form.get("file")
     try:
+        if not isinstance(file, UploadFile):
+            raise Missing("{field} is missing", field="file")
         if (file.size or 0) > MAX_FILE_BYTES:
             raise OutOfRange("{field} must be at most {high} bytes", field="file",
                              high=MAX_FILE_BYTES)  # fmt: skip
         parsed = read_lengths_file(file.filename or "", await file.read())
-        text = ", ".join(
-            str(length) if count == 1 else f"{count}×{length}" for length, count in parsed.runs
-        )
-        if len(text) > LONGEST_LINKED_TEXT:
-            merged: dict[int, int] = {}
-            for length, count in parsed.runs:
-                merged[length] = merged.get(length, 0) + count
-            text = ", ".join(f"{count}×{length}" for length, count in sorted(merged.items()))
-        if len(text) > LONGEST_LINKED_TEXT:
-            raise OutOfRange(
-                "{field} holds {value} different lengths, too many for a link: ask the API or the "
-                "command line",
-                field="file", value=len(merged),
-            )  # fmt: skip
     except DomainError as error:
         page = ledgers_page(query, language_of(request))
-        faulty = LedgersPage(
-            **{
-                **{name: getattr(page, name) for name in LedgersPage.__dataclass_fields__},
-                "problems": problems_of(error, ("lengths",), "lengths"),
-                "view": None,
-            }
+        problems = problems_of(error, ("lengths",), "lengths")
+        page = replace(page, problems=problems, view=None)
+    else:
+        query["lengths"] = ", ".join(
+            str(length) if count == 1 else f"{count}×{length}" for length, count in parsed.runs
         )
-        return render(request, "ledgers.html", faulty, status=422)
-    query["lengths"] = text
-    return RedirectResponse(f"/?{urlencode(query)}", status_code=303)
+        page = ledgers_page(query, language_of(request))
+        page = replace(page, notes=(*page.notes, *parsed.notes))
+    fits = len(page.query) <= parts.LONGEST_QUERY
+    headers = {"HX-Push-Url": f"/?{page.query}" if fits and not page.problems else "/"}
+    return render(request, "ledgers.html", page, headers=headers)
 
 
 def _checked(query: Mapping[str, str]) -> s.LedgersRequest:
@@ -316,12 +331,19 @@ async def export_csv(request: Request) -> Response:
     """Answer the page's rows as CSV; every cell is a number."""
     try:
         _, answer = compute_ledgers(_checked(request.query_params))
+        if answer.lengths.requests > MAX_EXPORTED_ROWS:
+            raise OutOfRange(
+                "{field}: {value} requests are more than the {high} rows of a file",
+                field="lengths",
+                value=answer.lengths.requests,
+                high=MAX_EXPORTED_ROWS,
+            )
     except (DomainError, ValidationError) as error:
         return parts.refused(problems_of(error, _FORM_FIELDS, "model"))
     names = [name for name in RequestRow.__dataclass_fields__ if name != "index"]
     rows = (
         [row.index + 1, *(getattr(row, name) for name in names)]
-        for row in answer.rows(0, s.MAX_PAGE)
+        for row in answer.rows(0, answer.lengths.requests)
     )
     return parts.csv_download("ledgers.csv", ["request", *names], rows)
 

@@ -39,7 +39,7 @@ def problems_of(
     known = frozenset(form_fields)
     if isinstance(error, DomainError):
         at = _field(error.field, known, otherwise)
-        return {at: Note(error.code, error.template, error.params)}
+        return {at: Note(error.code, error.template, {**error.params, "field": at})}
     found: dict[str, Note] = {}
     for item in error.errors():
         at = _field(clean_loc(item["loc"]), known, otherwise)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 TEMPLATES = ROOT / "templates"
+# Stands for the address that a page was asked at, wherever a page shows a command.
+OWN_ADDRESS = "{own_address}"
 COOKIE_SECONDS = 365 * 24 * 3600
 THEMES = frozenset({"light", "dark"})
 
@@ -95,6 +97,7 @@ def render(
     language = language_of(request)
     context: dict[str, Any] = {item.name: getattr(page, item.name) for item in fields(page)}
     context["path"] = request.url.path
+    context["own_address"] = f"{request.url.scheme}://{request.url.netloc}"
     theme = request.cookies.get("theme", "")
     context["theme"] = theme if theme in THEMES else ""
     context["other_language"] = {

@@ -8,7 +8,9 @@ from starlette_compress import CompressMiddleware
 
 from app.web import assets, metrics
 from app.web.headers import SecurityHeaders
+from app.web.methods import HeadAsGet
 from app.web.observability import AccessLog
+from app.web.patience import Patience
 
 COMPRESSION_LEVEL = 4
 # Below this, compressing costs more time than the bytes it saves.
@@ -29,6 +31,7 @@ def install(app: FastAPI) -> None:
     )
     app.mount(assets.PREFIX.rstrip("/"), static)
     app.include_router(metrics.router)
+    app.add_middleware(Patience)
     app.add_middleware(
         CompressMiddleware,
         minimum_size=SMALLEST_COMPRESSED_BYTES,
@@ -36,6 +39,7 @@ def install(app: FastAPI) -> None:
         brotli_quality=COMPRESSION_LEVEL,
         gzip_level=COMPRESSION_LEVEL,
     )
+    app.add_middleware(HeadAsGet)
     app.add_middleware(metrics.Metrics)
     app.add_middleware(AccessLog)
     app.add_middleware(SecurityHeaders)
