@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
+from fastapi.exception_handlers import http_exception_handler
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ValidationError
+from starlette.exceptions import HTTPException
 
 from app.domain.errors import DomainError
 
@@ -34,6 +36,7 @@ _ROW_KINDS = frozenset(
     }
 )
 MAX_PROBLEMS = 20
+BAD_REQUEST = 400
 
 
 class Problem(BaseModel):
@@ -52,7 +55,15 @@ class Problems(BaseModel):
 
 REFUSED: dict[int | str, dict[str, Any]] = {
     400: {"model": Problems, "description": "The body could not be decoded."},
-    413: {"model": Problems, "description": "The body is over the bound."},
+    # The framework refuses by the announced length before any route is asked, in plain text; a body
+    # that turns out too long while it is read ends in the framework's own JSON.
+    413: {
+        "description": "The body is over the bound.",
+        "content": {
+            "text/plain": {"schema": {"type": "string"}},
+            "application/json": {"schema": {"type": "object"}},
+        },
+    },
     422: {"model": Problems, "description": "Refused: each entry names the field and the bound."},
 }
 
@@ -101,3 +112,11 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(DomainError)
     async def refused(_: Request, error: DomainError) -> JSONResponse:
         return JSONResponse(problem_of(error, "body").model_dump(), status_code=422)
+
+    @app.exception_handler(HTTPException)
+    async def undecodable(request: Request, error: HTTPException) -> Response:
+        """Answer a form that is none in the shape that the schema declares."""
+        if error.status_code != BAD_REQUEST or not isinstance(error.detail, str):
+            return await http_exception_handler(request, error)
+        found = Problem(loc=["body"], msg=error.detail, type="undecodable")
+        return JSONResponse(Problems(detail=[found]).model_dump(), status_code=BAD_REQUEST)
