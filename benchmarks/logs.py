@@ -8,8 +8,8 @@ import time
 FIVE_MEGABYTES = 5_000_000
 NOISE = (
     "INFO 09-05 12:00:{second:02d} [loggers.py:123] Engine 000: Avg prompt throughput: 12.3"
-    " tokens/s, Avg generation throughput: 45.6 tokens/s, Running: {running} reqs, Waiting: 0 reqs, GPU KV"
-    " cache usage: 0.5%, Prefix cache hit rate: 0.0%\n"
+    " tokens/s, Avg generation throughput: 45.6 tokens/s, Running: {running} reqs, Waiting: 0"
+    " reqs, GPU KV cache usage: 0.5%, Prefix cache hit rate: 0.0%\n"
 )
 START = (
     "(APIServer pid=7) INFO 09-05 [utils.py:326] non-default args: {'model': 'Qwen/Qwen3-14B',"

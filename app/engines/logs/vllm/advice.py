@@ -61,6 +61,9 @@ def _refused(table: Table) -> Iterator[Advice]:
 
 def _shorter(table: Table, own: VllmPlan, memory: int) -> Iterator[Advice]:
     length = own.estimated_max_model_len
+    said = [estimated for _, estimated in table.case.evidence.estimates]
+    if said and table.case.fit is not None and table.case.fit.refusal_agrees:
+        length = min(said)
     if table.case.evidence.too_long:
         length = min(tokens for _, _, tokens in table.case.evidence.too_long)
     if length:
@@ -207,7 +210,7 @@ def _started(table: Table) -> Iterator[Advice]:
         return
     halved = table.changed({"kv_cache_dtype": _HALVED}, memory)
     plain = table.settings.get("kv_cache_dtype", "auto") in ("auto", "bfloat16", "float16")
-    if plain and halved is not None and not halved.refused:
+    if plain and halved is not None and halved.max_concurrency_text != own.max_concurrency_text:
         yield Advice(
             change=Note("kv_cache_dtype", "--kv-cache-dtype fp8"),
             effect=_pool_effect(own, halved),
@@ -225,7 +228,8 @@ def _started(table: Table) -> Iterator[Advice]:
                 ),
                 effect=_pool_effect(own, sharded),
             )
-    least = least_bytes(own)
+    # What its blocks take: the check of 0.14 to 0.18 asks for less.
+    least = max(least_bytes(own), print_rule(own, table.settings).request_blocks * table.unit)
     yield Advice(
         change=Note("kv_cache_memory_bytes", "--kv-cache-memory-bytes {least}", {"least": least}),
         effect=Note(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.domain.notes import Note
+from app.domain.state import ModelState
 from app.engines.logs.kinds import Reads
 from app.engines.logs.sentences import NO_MODEL, inferred_note, not_reproduced_note
 from app.engines.logs.vllm.evidence import (
@@ -71,7 +72,7 @@ class Case:
         """
         if self.fit is None or self.model is None or self.model.state is None:
             return True
-        mixed = len(self.model.state.kinds - {"shared"}) > 1
+        mixed = len(self.model.state.kinds - {"shared"}) > 1 or _has_index(self.model.state)
         named = {"version", "tensor_parallel_size", "kv_cache_dtype"} - set(self.fit.inferred)
         return mixed and len(named) < 3  # noqa: PLR2004 - all three known leave nothing open
 
@@ -86,6 +87,11 @@ class Case:
     def knows_memory(self) -> bool:
         """Whether a line gives the memory that the pool was cut from."""
         return self.fit is not None and self.fit.from_memory[1] < UNBOUNDED
+
+
+def _has_index(state: ModelState) -> bool:
+    """Say whether any layer keeps index keys, whose layers and formats differ by release."""
+    return any(getattr(part, "index_dim", 0) for run in state.runs for part in run.layer.states)
 
 
 def unchecked(case: Case) -> tuple[Note, ...]:

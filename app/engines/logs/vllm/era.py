@@ -13,6 +13,7 @@ from app.engines.vllm.versions import KNOWN_RELEASES, Release, release
 _FIRST, _LAST = KNOWN_RELEASES[0], KNOWN_RELEASES[-1]
 _NUMBERED = re.compile(r"(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?")
 # Forms of lines and the releases that print them so (tests/data/vllm_log_formats.json).
+_FIRST_ENGINE = ("too_long", "profile_results", "budget", "rest", "blocks", "weights_old")
 _FORMS: Mapping[str, tuple[str, str]] = {
     "attention_block": ("0.10.0", _LAST),
     "state_padding": ("0.10.0", _LAST),
@@ -37,10 +38,13 @@ class Era:
     """The releases that fit, oldest first, and whether the log names its release itself.
 
     `said` is the release as the log writes it, which may be one between those that are known.
+    `first_engine` marks the forms of the engine that was the default until 0.8 and remained until
+    0.10; its rules are those of 0.7.
     """
 
     releases: tuple[str, ...]
     said: str | None = None
+    first_engine: bool = False
 
     @property
     def exact(self) -> bool:
@@ -58,7 +62,9 @@ class Era:
     def representatives(self) -> tuple[Release, ...]:
         """Return one release for each set of rules, the newest first."""
         chosen: dict[tuple[object, ...], Release] = {}
-        for name in reversed(self.releases):
+        known = [name for name in self.releases if release(name).is_v0_engine]
+        names = known if self.first_engine and known else self.releases
+        for name in reversed(names):
             chosen.setdefault(_rules(release(name)), release(name))
         return tuple(chosen.values())
 
@@ -113,7 +119,8 @@ def era_of(reads: Mapping[str, list[Found]], asked: str | None) -> Era:
         # Lines that contradict each other were edited by hand; the earlier word stands.
         if new_first <= new_last:
             first, last = new_first, new_last
-    return Era(releases=KNOWN_RELEASES[first : last + 1])
+    old = any(code in reads for code in _FIRST_ENGINE)
+    return Era(releases=KNOWN_RELEASES[first : last + 1], first_engine=old)
 
 
 def _spans(reads: Mapping[str, list[Found]]) -> list[tuple[str, str]]:

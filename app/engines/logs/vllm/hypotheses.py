@@ -148,7 +148,7 @@ def hypotheses(
     if windows and "disable_hybrid_kv_cache_manager" not in known:
         axes.append([({}, 0.0), ({"disable_hybrid_kv_cache_manager": True}, 1.0)])
     sensitive = "recurrent" in kinds or "latent_attention" in kinds
-    if sensitive and "device_capability" not in known and "block_size" not in known:
+    if sensitive and "device_capability" not in known:
         axes.append(
             [
                 ({} if name is None else {"device_capability": name}, weight)

@@ -77,11 +77,11 @@ def _ranks(case: Case) -> Iterator[Note]:
 def _formats(case: Case, known: Known) -> Iterator[Note]:
     if case.plan is None or not known.quantized:
         return
-    if case.plan.kv_cache_dtype not in ("fp8", "fp8_e4m3", "fp8_e5m2"):
+    if case.plan.kv_cache_dtype == "auto":
         yield Note(
             "weights_not_cache",
-            "quantised weights say nothing of the cache: keys and values stay in {format}",
-            {"format": case.plan.kv_cache_dtype},
+            "quantised weights say nothing of the cache: without --kv-cache-dtype keys and values"
+            " stay in the format of the activations, 16 bits",
         )
 
 
