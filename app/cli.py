@@ -136,6 +136,8 @@ def lengths_of(text: str | None, path: Path | None) -> list[dict[str, int]]:
         fail(f"{path}: {error.strerror}")
     except DomainError as error:
         fail(str(error))
+    for note in parsed.notes:
+        typer.echo(f"note: {note.text}", err=True)
     return [{"length": length, "count": count} for length, count in parsed.runs]
 
 
@@ -344,7 +346,16 @@ def _share_metrics() -> None:
 
 
 # They take the options above, so they are imported below them; each registers itself.
-from app.commands import compare, fit, hashes, parallel, pool, sharing  # noqa: E402, F401
+from app.commands import (  # noqa: E402
+    compare,  # noqa: F401
+    fit,  # noqa: F401
+    fragmentation,  # noqa: F401
+    hashes,  # noqa: F401
+    parallel,  # noqa: F401
+    pool,  # noqa: F401
+    sharing,  # noqa: F401
+    traces,  # noqa: F401
+)
 
 
 def main() -> None:

@@ -73,7 +73,7 @@ def test_the_language_switch_keeps_the_calculation(watched: Watched, base_url: s
     page.goto(f"{base_url}/?lengths=1024,3072")
     page.get_by_role("link", name="中文").click()
     expect(page.locator("html")).to_have_attribute("lang", "zh-Hans")
-    expect(page.get_by_role("heading", name="有效状态")).to_be_visible()
+    expect(page.get_by_role("heading", name="有效状态", exact=True)).to_be_visible()
     expect(page.locator("#padded")).to_have_text("768 MiB")
     page.goto(base_url)
     expect(page.locator("html")).to_have_attribute("lang", "zh-Hans")
