@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, StrictInt, StrictStr
+from pydantic import ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
 from app.api import schemas as s
 from app.api.parallel_schemas import Parallelism
@@ -40,7 +40,7 @@ class Tier(s.Strict):
     name: Annotated[StrictStr, Field(min_length=1, max_length=40)] = Field(examples=["host"])
     capacity_bytes: Amount
     bandwidth_bytes_per_s: Annotated[StrictInt, Field(ge=1, le=MAX_BANDWIDTH)]
-    shared: bool = Field(default=False, description="One for all workers, not one for each.")
+    shared: StrictBool = Field(default=False, description="One for all workers, not one for each.")
 
 
 class Transfer(s.Strict):
@@ -48,7 +48,9 @@ class Transfer(s.Strict):
 
     bandwidth_bytes_per_s: Annotated[StrictInt, Field(ge=1, le=MAX_BANDWIDTH)]
     tokens: Tokens | None = Field(default=None, description="Left out, the context length.")
-    shared: bool = Field(default=False, description="One link for all ranks, not one for each.")
+    shared: StrictBool = Field(
+        default=False, description="One link for all ranks, not one for each."
+    )
 
 
 class FitRequest(Parallelism):
@@ -77,14 +79,14 @@ class FitRequest(Parallelism):
     )
     batch_tokens: Tokens = Field(default=8192, description="Most tokens computed at once.")
     max_sequences: Annotated[StrictInt, Field(ge=1, le=MAX_SEQUENCES)] = 256
-    cuda_graphs: bool = True
+    cuda_graphs: StrictBool = True
     reserve_bytes: Amount = Field(default=0, description="Kept free on each device.")
     measured: Measured = Measured()
     tiers: Annotated[list[Tier], Field(max_length=8)] = Field(
         default_factory=list, description="Memory beyond the device, for state that is moved out."
     )
     transfer: Transfer | None = None
-    advise: bool = Field(
+    advise: StrictBool = Field(
         default=False, description="Find the fewest devices, and changes that make it fit."
     )
 

@@ -170,11 +170,22 @@ def sweep_call(request: SweepRequest) -> SweepAnswer:
     return answer_sweep(request)
 
 
-@router.post("/sweep/stream", summary="The same as lines of JSON, with progress")
-def sweep_stream(request: SweepRequest) -> StreamingResponse:
+class LinesOfJson(StreamingResponse):
+    """One JSON object a line, as they come."""
+
+    media_type = "application/x-ndjson"
+
+
+@router.post(
+    "/sweep/stream",
+    summary="The same as lines of JSON, with progress",
+    response_model=None,
+    responses={200: {"content": {"application/x-ndjson": {"schema": {"type": "string"}}}}},
+)
+def sweep_stream(request: SweepRequest) -> LinesOfJson:
     """Return points as they come, one JSON object a line; every thousandth line is progress."""
     total = count_points(request, MAX_STREAMED)
-    return StreamingResponse(_lines(request, total), media_type="application/x-ndjson")
+    return LinesOfJson(_lines(request, total))
 
 
 def _lines(request: SweepRequest, total: int) -> Iterator[str]:

@@ -15,7 +15,6 @@ from app.domain.errors import (
     Conflict,
     DomainError,
     Missing,
-    OutOfRange,
     Unknown,
     Unsupported,
     shown,
@@ -194,13 +193,15 @@ def _of_catalogue(model_id: str, stored: str | None) -> tuple[ModelWeights | Non
     entry = models.entry(model_id)
     try:
         return _stored(read_weights(entry["config"]), stored), 0
-    except DomainError as error:
+    except DomainError:
         listed = entry["parameters"]
-        if listed is None:
-            raise error.under("model", "config") from None
-        if not 1 <= listed <= MAX_WEIGHT_BYTES:
-            raise OutOfRange("{field} {value} is no count of parameters",
-                             field=("model", "id"), value=listed) from None  # fmt: skip
+        if listed is None or not 1 <= listed <= MAX_WEIGHT_BYTES:
+            raise Missing(
+                "{field} is missing: the catalogue knows neither the shapes nor the number of "
+                "parameters of {model}",
+                field="weights",
+                model=shown(model_id),
+            ) from None
         return None, int(listed)
 
 

@@ -120,6 +120,47 @@ def test_the_fewest_devices_and_what_would_help(client: TestClient) -> None:
     assert on_eight["fits"] is True
 
 
+def test_no_fewer_devices_do(client: TestClient) -> None:
+    """On one device fewer the load fits in no split; on those named it does."""
+    body = {**GOOD, "model": {"id": "Qwen/Qwen2.5-14B"}, "device": "rtx-4090", "concurrency": 8}
+    found = ask(client, **body, advise=True)["fewest_devices"]
+    split = {key: found[key] for key in ("tensor_parallel", "pipeline_parallel")}
+    assert ask(client, **{**body, **split})["fits"] is True
+    fewer = found["devices"] - 1
+    assert fewer >= 1
+    for tensor in range(1, fewer + 1):
+        if fewer % tensor:
+            continue
+        split = {"tensor_parallel": tensor, "pipeline_parallel": fewer // tensor}
+        answer = client.post("/api/v1/fit", json={**body, **split})
+        assert answer.status_code == 422 or answer.json()["fits"] is not True
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"measured": {"weights": GIB}},
+        {"weights": {"bytes_per_rank": GIB}},
+        {"weights": {"bytes": 64 * 80 * GIB}},
+        {"weights": {"bytes": 60 * 72 * GIB}, "model": UNIFORM},
+    ],
+)
+def test_no_number_of_devices(client: TestClient, more: dict[str, Any]) -> None:
+    """Figures of one rank say nothing of others, and no more than 64 devices are tried."""
+    assert ask(client, **{**GOOD, **more}, advise=True)["fewest_devices"] is None
+
+
+def test_advice_knows_what_is_settled(client: TestClient) -> None:
+    """What is already as far as it goes, or given, is not proposed again."""
+    body = {**GOOD, "kv_dtype": "fp8", "utilisation": 0.98, "batch_tokens": 2048, "count": 1,
+            "concurrency": 10**6}  # fmt: skip
+    fields = [change["field"] for change in ask(client, **body, advise=True)["changes"]]
+    assert fields == ["concurrency"]
+    given = {**GOOD, "measured": {"state": GIB}, "concurrency": 10**6}
+    fields = [change["field"] for change in ask(client, **given, advise=True)["changes"]]
+    assert fields == ["kv_dtype", "concurrency"]
+
+
 def test_each_change_does_what_it_says(client: TestClient) -> None:
     """Asking again with a change gives the figures that the change promised."""
     body = {**GOOD, "device": "rtx-4090", "concurrency": 64}

@@ -94,6 +94,49 @@ def test_experts_are_dealt_out_or_cut(client: TestClient) -> None:
     assert whole["ranks"][0]["weights_bytes"] > 4 * with_experts["ranks"][0]["weights_bytes"]
 
 
+def test_a_format_that_does_not_divide(client: TestClient) -> None:
+    """Rows of 2880 do not cut into whole groups of 32 by four: the total is dealt out evenly."""
+    answer = ask(client, model={"id": "openai/gpt-oss-120b"}, tensor_parallel=4)
+    each = -(-answer["weights_total_bytes"] // 4)
+    assert {rank["weights_bytes"] for rank in answer["ranks"]} == {each}
+    assert {"weights_not_cut", "weights_evenly"} <= {note["code"] for note in answer["assumptions"]}
+
+
+def test_parameters_that_the_catalogue_lists(client: TestClient) -> None:
+    """Where the shapes are not known, the listed parameters count, at 16 bits, and it says so."""
+    answer = ask(client, model={"id": "state-spaces/mamba-2.8b-hf"})
+    assert answer["weights_total_bytes"] == 2 * 2_768_345_600
+    assert "weights_listed" in [note["code"] for note in answer["assumptions"]]
+    narrow = ask(client, model={"id": "state-spaces/mamba-2.8b-hf"}, weights={"format": "fp8"})
+    assert narrow["weights_total_bytes"] == 2_768_345_600
+
+
+def test_neither_shapes_nor_parameters(client: TestClient) -> None:
+    """Where nothing is known the weights are left out, and asked for where they are needed."""
+    model = {"id": "ai21labs/AI21-Jamba-1.5-Large"}
+    assert ask(client, model=model)["weights_total_bytes"] is None
+    answer = client.post("/api/v1/fit", json={"model": model, "device": "h200-141"})
+    assert answer.json()["detail"][0]["loc"] == ["body", "weights"]
+
+
+def test_a_config_whose_shapes_are_unknown(client: TestClient) -> None:
+    """A pasted config of an unknown family is read for its state; its weights are asked for."""
+    config = {"architectures": ["BaichuanForCausalLM"], "num_hidden_layers": 2,
+              "num_attention_heads": 4, "hidden_size": 64, "vocab_size": 100,
+              "intermediate_size": 128}  # fmt: skip
+    answer = client.post("/api/v1/fit", json={"model": {"config": config}, "device": "l4"})
+    assert answer.status_code == 422
+    assert answer.json()["detail"][0]["loc"][:3] == ["body", "model", "config"]
+
+
+def test_layers_that_do_not_match(client: TestClient) -> None:
+    """With draft layers counted, the layers are not the weights': bytes go evenly."""
+    model = {"id": "deepseek-ai/DeepSeek-V3", "draft_layers": True}
+    answer = ask(client, model=model, pipeline_parallel=2)
+    assert [row["layers"] for row in answer["ranks"]] == [[0, 30], [31, 61]]
+    assert len({row["weights_bytes"] for row in answer["ranks"]}) == 1
+
+
 def test_a_model_by_its_numbers_has_no_weights(client: TestClient) -> None:
     """Without a config the weights are left out, and the answer says why."""
     answer = ask(client)
