@@ -14,14 +14,15 @@ from pydantic import ValidationError
 from app.api import prefix_hashes_schemas as s
 from app.api.prefix_hashes import ComputedHashes, compute_hashes, hashes_answer
 from app.domain.errors import DomainError
-from app.domain.hash_compare import COUNTER_EXAMPLES, CounterExample
+from app.domain.hash_compare import COUNTER_EXAMPLES
 from app.domain.hashing import IDENTITY_FIELDS, HashChain
 from app.domain.notes import Note
 from app.domain.vllm_hashes import ALGORITHMS
 from app.domain.vllm_prompt import NEWEST_RELEASE
 from app.pages import page_parts as parts
+from app.pages.hash_examples import EXAMPLES, Example
 from app.pages.model_form import integer
-from app.pages.problems import Problems, problems_of
+from app.pages.problems import Path, Problems, problems_of
 from app.readers.media_items import parse_media
 from app.readers.token_ids import byte_ids, parse_token_ids, token_ids_text
 from app.web.language import language_of, translations
@@ -60,55 +61,20 @@ _SETTINGS = {
     "version": "",
 }
 _VLLM_FIELDS = ("lora", "lora_path", "cache_salt", "media")
+# Where a part of a request stands in the form, after the letter of its prompt.
+_PLACES = {
+    "tokens": "",
+    "lora": "_lora",
+    "path": "_lora_path",
+    "cache_salt": "_cache_salt",
+    "media": "_media",
+    **{name: f"_{name}" for name in IDENTITY_FIELDS},
+}
 _FORM_FIELDS = (
-    *_SETTINGS, "a", "b", *IDENTITY_FIELDS, "lora", "cache_salt", "multimodal", "compare_with",
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Example:
-    """Two prompts that can be loaded with a click."""
-
-    query: str
-    text: Note
-
-
-def _counter_query(example: CounterExample) -> str:
-    query = {
-        "a": token_ids_text(example.first_tokens),
-        "b": token_ids_text(example.second_tokens),
-        "block_size": str(example.block_size),
-    }
-    if example.second_adapter != example.first_adapter:
-        query["b_adapter"] = example.second_adapter
-    return urlencode(query)
-
-
-EXAMPLES = (
-    *(Example(query=_counter_query(example), text=example.title) for example in COUNTER_EXAMPLES),
-    Example(
-        query=urlencode(
-            {"scheme": "vllm", "algorithm": "sha256_cbor", "hash_seed": "0", "block_size": "16",
-             "a": "1..64", "b": "1..64", "b_cache_salt": "tenant-7"}
-        ),
-        text=Note("", "vLLM: a salt of one's own keeps equal prompts of two tenants apart"),
-    ),
-    Example(
-        query=urlencode(
-            {"scheme": "vllm", "hash_seed": "0", "block_size": "16", "a": "1..64", "b": "1..64",
-             "a_media": "cat.png @ 20 + 12", "b_media": "dog.png @ 20 + 12"}
-        ),
-        text=Note("", "vLLM: another image behind the same placeholder tokens"),
-    ),
-    Example(
-        query=urlencode(
-            {"read": "text", "block_size": "16",
-             "a": "You are a helpful assistant. What is a KV cache?",
-             "b": "You are a helpful assistant. What is a block table?"}
-        ),
-        text=Note("", "Two questions after one system prompt, as plain text read byte by byte"),
-    ),
-)  # fmt: skip
+    *_SETTINGS,
+    "offset",
+    *(side + place for side in "ab" for place in _PLACES.values()),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +134,20 @@ class HashesPage:
     query: str
 
 
+def _placed(path: Path) -> Path:
+    """Return a request's path with the form's names: those of a prompt begin with its letter."""
+    side = "b" if path[0] == "compare_with" else "a"
+    if "multimodal" in path:
+        return [f"{side}_media"]
+    return [
+        side + _PLACES[part] if isinstance(part, str) and part in _PLACES else part for part in path
+    ]
+
+
+def _problems(error: DomainError | ValidationError) -> Problems:
+    return problems_of(error, _FORM_FIELDS, "a", place=_placed)
+
+
 def _prompt_fields(query: Mapping[str, str], side: str, usual: str) -> PromptFields:
     own = {name: query.get(f"{side}_{name}", "").strip() for name in _VLLM_FIELDS}
     identity = {
@@ -206,7 +186,7 @@ def hashes_page(query: Mapping[str, str]) -> HashesPage:
         offset = max(integer("offset", query.get("offset") or "0"), 0)
         return replace(page, view=_view(page, compute_hashes(request), body, offset))
     except (DomainError, ValidationError) as error:
-        return replace(page, problems=problems_of(error, _FORM_FIELDS, "a"))
+        return replace(page, problems=_problems(error))
 
 
 def _body(page: HashesPage) -> dict[str, Any]:
@@ -245,7 +225,7 @@ def _prompt_body(page: HashesPage, prompt: PromptFields) -> dict[str, Any]:
         body["lora"] = {"name": prompt.lora}
         if prompt.lora_path:
             body["lora"]["path"] = prompt.lora_path
-    media = parse_media(prompt.media, "multimodal")
+    media = parse_media(prompt.media, f"{prompt.side}_media")
     if media:
         body["multimodal"] = [asdict(item) for item in media]
     if prompt.cache_salt:
@@ -386,7 +366,7 @@ def export_json(request: Request) -> Response:
     try:
         asked, computed = _checked(request.query_params)
     except (DomainError, ValidationError) as error:
-        return parts.refused(problems_of(error, _FORM_FIELDS, "a"))
+        return parts.refused(_problems(error))
     return parts.json_download("hashes.json", hashes_answer(asked, computed))
 
 
@@ -396,7 +376,7 @@ def export_csv(request: Request) -> Response:
     try:
         _, computed = _checked(request.query_params)
     except (DomainError, ValidationError) as error:
-        return parts.refused(problems_of(error, _FORM_FIELDS, "a"))
+        return parts.refused(_problems(error))
     say = translations(language_of(request)).gettext
     return parts.csv_download(
         "hashes.csv",

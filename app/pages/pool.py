@@ -31,7 +31,7 @@ router = APIRouter(include_in_schema=False)
 
 EVENTS_SHOWN = 200
 _SETTINGS = {"policy": "engine", "when_full": "", "caching": "on", "window": "", "version": ""}
-_FORM_FIELDS = ("events", "num_blocks", "block_size", "step", *_SETTINGS)
+_FORM_FIELDS = ("events", "num_blocks", "block_size", "step", "offset", *_SETTINGS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +166,8 @@ def _problems(error: DomainError | ValidationError, lines: list[int], language: 
     if "events" not in found or not isinstance(at, int):
         return found
     note = found["events"]
-    text = translations(language).gettext(note.template).format_map(note.params)
+    params = {**note.params, "field": ".".join(map(str, path[2:])) or "events"}
+    text = translations(language).gettext(note.template).format_map(params)
     said = Note(note.code, "Line {line}: {problem}", {"line": lines[at], "problem": text})
     return {**found, "events": said}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pydantic import ValidationError
 
@@ -28,21 +28,33 @@ _SENTENCES = {
 }
 
 
+Path = Sequence[str | int]
+
+
 def problems_of(
-    error: DomainError | ValidationError, form_fields: Iterable[str], otherwise: str
+    error: DomainError | ValidationError,
+    form_fields: Iterable[str],
+    otherwise: str,
+    *,
+    place: Callable[[Path], Path] | None = None,
 ) -> Problems:
     """Return one sentence for each field at fault.
 
     A refusal names a path in the request; it is shown at the deepest part that is a field of the
-    form, or at `otherwise`.
+    form, or at `otherwise`. `place` turns such a path into the form's own names, where they differ.
     """
+    place = place or (lambda path: path)
     known = frozenset(form_fields)
     if isinstance(error, DomainError):
-        at = _field(error.field, known, otherwise)
-        return {at: Note(error.code, error.template, {**error.params, "field": at})}
+        path = place(error.field)
+        at = _field(path, known, otherwise)
+        # Inside a pasted config the sentence names the config's own field, not the form's.
+        names = [part for part in path if isinstance(part, str)]
+        named = at if names[-1:] == [at] or at not in names else error.params["field"]
+        return {at: Note(error.code, error.template, {**error.params, "field": named})}
     found: dict[str, Note] = {}
     for item in error.errors():
-        at = _field(clean_loc(item["loc"]), known, otherwise)
+        at = _field(place(clean_loc(item["loc"])), known, otherwise)
         template = _SENTENCES.get(item["type"], "{message}")
         params = {
             **item.get("ctx", {}),
@@ -54,7 +66,7 @@ def problems_of(
     return found
 
 
-def _field(path: Iterable[str | int], known: frozenset[str], otherwise: str) -> str:
+def _field(path: Path, known: frozenset[str], otherwise: str) -> str:
     for part in reversed(list(path)):
         if isinstance(part, str) and part in known:
             return part

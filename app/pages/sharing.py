@@ -47,7 +47,7 @@ CELLS_SHOWN = 64
 _SAMPLE_FIELDS = {"prompt_tokens": "1000", "samples": "4", "own_tokens": "50"}
 _FORM_FIELDS = (
     "model", "layers", "kv_heads", "head_dim", "v_head_dim", "config", "kv_dtype",
-    "groups", "sequences", *_SAMPLE_FIELDS, "block_size", "policy",
+    "groups", "sequences", *_SAMPLE_FIELDS, "block_size", "policy", "offset",
 )  # fmt: skip
 
 

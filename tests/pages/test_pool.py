@@ -143,7 +143,7 @@ def test_the_address_is_short(
 @pytest.mark.parametrize(
     ("query", "field", "words"),
     [
-        ({"events": "reset\n\nfree <b>"}, "events", "Line 3: events.1.request '&lt;b&gt;'"),
+        ({"events": "reset\n\nfree <b>"}, "events", "Line 3: request '&lt;b&gt;' is not there"),
         ({"events": "zap"}, "events", "events, line 1: an event begins with"),
         ({"events": "allocate a 1\nevict 99"}, "events", "Line 2: "),
         ({"events": "allocate " + "a" * 70 + " 1"}, "events", "Line 1: "),
@@ -154,6 +154,7 @@ def test_the_address_is_short(
         ({"window": "0"}, "window", "at least 1"),
         ({"version": "0.1"}, "version", "0.8.0"),
         ({"step": "x"}, "step", "whole number"),
+        ({"offset": "x"}, "offset", "whole number"),
     ],
 )
 def test_mistakes_name_the_line_or_the_field(
@@ -165,7 +166,7 @@ def test_mistakes_name_the_line_or_the_field(
     assert words in answer.text.partition(f'id="error-{field}"')[2][:400].replace("&#39;", "'")
     for kind in ("csv", "json"):
         export = client.get(f"/export/pool.{kind}?{urlencode(query)}")
-        assert export.status_code == (200 if field == "step" else 422)
+        assert export.status_code == (200 if field in {"step", "offset"} else 422)
 
 
 def test_settings_go_to_the_call_and_the_command(client: TestClient) -> None:
