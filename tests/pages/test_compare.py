@@ -20,7 +20,7 @@ def test_side_by_side(client: TestClient) -> None:
     """Differences are marked by a sign and in words; the sweep has its table."""
     answer = client.get(f"/compare?{urlencode({'c1': A, 'c2': B, 'contexts': '1k, 8k'})}")
     assert answer.status_code == 200
-    assert '<tr class="differs"><th scope="row">KV type</th>' in answer.text
+    assert '<tr class="unlike"><th scope="row">KV type</th>' in answer.text
     assert '<tr><th scope="row">Device</th>' in answer.text
     assert "2 points" in answer.text
     assert "vllm serve meta-llama/Llama-3.1-8B --kv-cache-dtype fp8" in answer.text

@@ -126,8 +126,8 @@ QUESTIONS = (
         link="/compare?c1=" + f"{VISION}&batch_tokens=8192".replace("&", "%26")
         + "&c2=" + f"{VISION}&batch_tokens=4128".replace("&", "%26"),
         shows=(
-            '<tr class="differs"><th scope="row">Tokens in a batch',
-            '<tr class="differs"><th scope="row">Room for the state',
+            '<tr class="unlike"><th scope="row">Tokens in a batch',
+            '<tr class="unlike"><th scope="row">Room for the state',
             '<tr><th scope="row">KV type',
         ),
     ),
