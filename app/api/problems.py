@@ -102,6 +102,14 @@ def problem_of(error: DomainError, *prefix: str) -> Problems:
     return Problems(detail=[Problem(loc=[*prefix, *error.field], msg=str(error), type=error.code)])
 
 
+async def http_problem(request: Request, error: HTTPException) -> Response:
+    """Answer what the framework refuses; a form that is none in the shape that the schema says."""
+    if error.status_code != BAD_REQUEST or not isinstance(error.detail, str):
+        return await http_exception_handler(request, error)
+    found = Problem(loc=["body"], msg=error.detail, type="undecodable")
+    return JSONResponse(Problems(detail=[found]).model_dump(), status_code=BAD_REQUEST)
+
+
 def install(app: FastAPI) -> None:
     """Let `app` answer refusals in this module's shape."""
 
@@ -112,11 +120,3 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(DomainError)
     async def refused(_: Request, error: DomainError) -> JSONResponse:
         return JSONResponse(problem_of(error, "body").model_dump(), status_code=422)
-
-    @app.exception_handler(HTTPException)
-    async def undecodable(request: Request, error: HTTPException) -> Response:
-        """Answer a form that is none in the shape that the schema declares."""
-        if error.status_code != BAD_REQUEST or not isinstance(error.detail, str):
-            return await http_exception_handler(request, error)
-        found = Problem(loc=["body"], msg=error.detail, type="undecodable")
-        return JSONResponse(Problems(detail=[found]).model_dump(), status_code=BAD_REQUEST)

@@ -107,11 +107,13 @@ class FixedDuration:
 
     @property
     def assumption(self) -> Note:
-        """Return the duration as a sentence."""
+        """Return the duration as a sentence, in seconds with all their decimals."""
+        whole, rest = divmod(self.duration_ns, NS_PER_S)
+        seconds = f"{whole}.{rest:09d}".rstrip("0").removesuffix(".")
         return Note(
             "service_duration",
-            "Each request takes {duration_ns} ns, whatever its length.",
-            {"duration_ns": self.duration_ns},
+            "Each request takes {seconds} s, whatever its length.",
+            {"seconds": seconds},
         )
 
 

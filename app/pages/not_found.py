@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fastapi import FastAPI, Request, Response
-from fastapi.exception_handlers import http_exception_handler
 from starlette.exceptions import HTTPException
 
+from app.api.problems import http_problem
 from app.pages.render import render, wants_fragment
 
 
@@ -28,4 +28,4 @@ def install(app: FastAPI) -> None:
         if from_browser and is_page and not wants_fragment(request):
             page = ProblemPage(status=error.status_code)
             return render(request, "problem.html", page, status=error.status_code)
-        return await http_exception_handler(request, error)
+        return await http_problem(request, error)

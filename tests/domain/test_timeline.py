@@ -93,6 +93,8 @@ def test_what_is_taken_for_granted_is_said() -> None:
         TokenRates(decode_tokens_per_s=30),
         TokenRates(decode_tokens_per_s=30, prefill_tokens_per_s=8000),
         FixedDuration(duration_ns=S),
+        FixedDuration(duration_ns=30 * S),
+        FixedDuration(duration_ns=1_500_000_020),
     ]
     texts = []
     for service in services:
@@ -102,7 +104,9 @@ def test_what_is_taken_for_granted_is_said() -> None:
     assert texts == [
         "Each request decodes 30 tokens a second; a prompt takes no time.",
         "Each request prefills 8000 and decodes 30 tokens a second.",
-        "Each request takes 1000000000 ns, whatever its length.",
+        "Each request takes 1 s, whatever its length.",
+        "Each request takes 30 s, whatever its length.",
+        "Each request takes 1.50000002 s, whatever its length.",
     ]
 
 
