@@ -74,8 +74,17 @@ def compute_fit(request: FitRequest) -> FitParts:
         weights=weights,
         answer=answer,
         drawn=_drawn(request, demands, budget, usable),
-        assumed=(*notes, *(weights.notes if weights else ())),
+        assumed=(*notes, *_own_limit(given, answer), *(weights.notes if weights else ())),
     )
+
+
+def _own_limit(given: ModelAndFormats, answer: Fit) -> tuple[Note, ...]:
+    """Return a sentence where memory holds more than the model was made for."""
+    own = given.reading.max_context_tokens
+    if own is None or answer.max_context <= own:
+        return ()
+    return (Note("own_limit", "Memory holds longer contexts than the {tokens} tokens that the "
+                 "model's config allows.", {"tokens": own}),)  # fmt: skip
 
 
 def _check_count(request: FitRequest, degrees: Degrees) -> None:

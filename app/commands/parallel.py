@@ -19,7 +19,10 @@ Expert = Annotated[int, typer.Option("--expert-parallel", help="Ranks that share
 Stages = Annotated[str | None, typer.Option("--layers-per-stage", help="16,32")]
 Weights = Annotated[
     str | None,
-    typer.Option("--weights", help="As if in a format: fp8, awq_int4; or bytes: 28GB, 13.95GiB."),
+    typer.Option(
+        "--weights",
+        help="As if in a format: fp8, awq_int4; or bytes: 28GB; or @FILE, a GGUF or safetensors.",
+    ),
 ]
 LengthsText = Annotated[str | None, typer.Option("--lengths", help="17,31,32 or 500x2048, 20x32k")]
 LengthsFile = Annotated[
@@ -39,9 +42,11 @@ def stages_of(text: str | None) -> list[int] | None:
 
 
 def weights_of(text: str | None) -> dict[str, Any] | None:
-    """Return the request's `weights` from a format's name or an amount of bytes."""
+    """Return the request's `weights` from a format's name, an amount of bytes, or a header."""
     if text is None:
         return None
+    if text.startswith("@"):
+        return {"bytes": _header_bytes(Path(text[1:]))}
     if not text[:1].isdigit():
         return {"format": text}
     from app.domain.errors import DomainError  # noqa: PLC0415 - after start-up
@@ -51,6 +56,25 @@ def weights_of(text: str | None) -> dict[str, Any] | None:
         return {"bytes": parse_bytes(text, field="weights")}
     except DomainError as error:
         cli.fail(str(error))
+
+
+def _header_bytes(path: Path) -> int:
+    """Return the exact bytes of a file's tensors, from its header alone."""
+    from app.domain.errors import DomainError  # noqa: PLC0415 - after start-up
+    from app.readers.gguf import read_gguf  # noqa: PLC0415
+    from app.readers.header_weights import gguf_weights, safetensors_weights  # noqa: PLC0415
+    from app.readers.safetensors import read_safetensors  # noqa: PLC0415
+
+    try:
+        with path.open("rb") as file:
+            data = file.read(cli.GGUF_HEADER_BYTES)
+        if data.startswith(b"GGUF"):
+            return gguf_weights(read_gguf(data)).size_bytes
+        return safetensors_weights(read_safetensors(data)).size_bytes
+    except OSError as error:
+        cli.fail(f"{path}: {error.strerror}")
+    except DomainError as error:
+        cli.fail(f"{path}: {error}")
 
 
 @cli.app.command("parallel")

@@ -303,6 +303,14 @@ def _why(model: ModelState, degrees: Degrees, stages: tuple[int, ...]) -> tuple[
                 "A recurrent state is split along its own heads where they divide, else copied.",
             )
         )
+    if degrees.pipeline > 1 and any(isinstance(state, Shared) for state in states):
+        notes.append(
+            Note(
+                "shared_across_stages",
+                "Layers that read another layer's cache are taken to lie on its stage; an engine "
+                "that cuts between them keeps a second copy or refuses.",
+            )
+        )
     if len(set(stages)) > 1:
         notes.append(
             Note(

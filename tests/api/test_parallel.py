@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -188,6 +190,27 @@ def test_the_command_line_prints_the_same(client: TestClient) -> None:
     table = CliRunner().invoke(cli, words)
     assert table.exit_code == 0
     assert "4 ranks of one replica" in table.stdout
+
+
+def test_weights_of_a_file(tmp_path: Path) -> None:
+    """A safetensors or GGUF file is weighed by its header; a file that is neither is refused."""
+    tensors = {"a": {"dtype": "BF16", "shape": [100], "data_offsets": [0, 200]}}
+    header = json.dumps(tensors).encode()
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(200))
+    words = ["parallel", "--layers=2", "--kv-heads=8", "--head-dim=128", "--lengths=1", "--json",
+             "--tensor-parallel=2"]  # fmt: skip
+    done = CliRunner().invoke(cli, [*words, f"--weights=@{path}"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["ranks"][0]["weights_bytes"] == 100
+    gguf = tmp_path / "model.gguf"
+    gguf.write_bytes(b"GGUF" + (3).to_bytes(4, "little") + bytes(16))
+    empty = CliRunner().invoke(cli, [*words, f"--weights=@{gguf}"])
+    assert json.loads(empty.stdout)["ranks"][0]["weights_bytes"] == 0
+    broken = tmp_path / "broken"
+    broken.write_bytes(b"x")
+    for name in (broken, tmp_path / "nowhere"):
+        assert CliRunner().invoke(cli, [*words, f"--weights=@{name}"]).exit_code == 2
 
 
 @pytest.mark.parametrize(

@@ -247,6 +247,16 @@ def test_every_kind_has_a_share() -> None:
     assert "recurrent_split" in [note.code for note in answer.why]
 
 
+def test_sharing_across_stages_is_said() -> None:
+    """Where a layer may read another stage's cache, the assumption is stated."""
+    full = FullAttention(kv_heads=1, k_dim=1, v_dim=1)
+    model = ModelState.of_layers([Layer(states=(full,)), Layer(states=(Shared(with_layer=0),))])
+    assert "shared_across_stages" in [
+        note.code for note in split(model, Degrees(pipeline=2), [1]).why
+    ]
+    assert split(model, Degrees(), [1]).why == ()
+
+
 def test_a_stage_that_keeps_nothing() -> None:
     """A stage of layers that keep nothing has no heads and no bytes."""
     model = ModelState.of_layers(
