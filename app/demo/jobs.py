@@ -8,7 +8,7 @@ from typing import Any
 from app.demo.backends import choose_backend
 from app.demo.budget import Budget
 from app.demo.lab import AttentionAnswer, answer_attention, run_experiment
-from app.demo.measure import MeasuredPoint, measure_steps, measured_orders
+from app.demo.measure import FittedOrder, MeasuredPoint, fitted_orders, measure_steps
 from app.demo.results import ExperimentResult
 from app.domain.attention import AttentionInputs
 
@@ -36,13 +36,13 @@ def _experiment(
 
 def _measured(
     seconds: float, device: str | None, seed: int
-) -> Iterator[MeasuredPoint | dict[str, float]]:
+) -> Iterator[MeasuredPoint | tuple[FittedOrder, ...]]:
     """Yield the points, and after the last one the fitted orders."""
     points = []
     for point in measure_steps(choose_backend(device), Budget(seconds=seconds), seed=seed):
         points.append(point)
         yield point
-    yield measured_orders(points)
+    yield fitted_orders(points)
 
 
 JOBS: dict[str, Callable[..., Iterator[Any]]] = {

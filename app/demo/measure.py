@@ -61,6 +61,15 @@ class MeasuredPoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FittedOrder:
+    """The exponents with which one way's measured time and its counted work grow with length."""
+
+    way: str
+    measured: float
+    counted: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ladder:
     """The lengths at which each way is timed, shortest first."""
 
@@ -148,12 +157,24 @@ def fitted_order(lengths: Sequence[float], amounts: Sequence[float]) -> float:
 
 def measured_orders(points: Sequence[MeasuredPoint], longest: int = 3) -> dict[str, float]:
     """Return the fitted order of each way over its `longest` points, where there are two."""
-    orders = {}
+    return {order.way: order.measured for order in fitted_orders(points, longest)}
+
+
+def fitted_orders(points: Sequence[MeasuredPoint], longest: int = 3) -> tuple[FittedOrder, ...]:
+    """Return how time and counted work of each way grow over its `longest` points."""
+    orders = []
     for way in (CACHED, UNCACHED):
         own = sorted((p for p in points if p.way == way), key=lambda p: p.length_tokens)[-longest:]
         if len(own) > 1:
-            orders[way] = fitted_order([p.length_tokens for p in own], [p.seconds for p in own])
-    return orders
+            lengths = [point.length_tokens for point in own]
+            orders.append(
+                FittedOrder(
+                    way=way,
+                    measured=fitted_order(lengths, [point.seconds for point in own]),
+                    counted=fitted_order(lengths, [point.macs for point in own]),
+                )
+            )
+    return tuple(orders)
 
 
 def _cached_step(

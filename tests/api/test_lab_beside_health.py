@@ -43,19 +43,18 @@ def url(root: Path) -> Iterator[str]:
     server.wait(timeout=10)
 
 
-def slowest_health(url: str, work: threading.Thread) -> tuple[float, int]:
-    """Return the longest of the answers to /healthz while `work` runs, and how many there were."""
-    slowest, count = 0.0, 0
+def health_seconds(url: str, work: threading.Thread) -> list[float]:
+    """Return how long each of the answers to /healthz took while `work` ran, shortest first."""
+    seconds = []
     with httpx.Client(base_url=url, timeout=60) as client:
         client.get("/healthz")
         work.start()
         while work.is_alive():
             started = time.perf_counter()
             assert client.get("/healthz").status_code == 200
-            slowest = max(slowest, time.perf_counter() - started)
-            count += 1
+            seconds.append(time.perf_counter() - started)
             time.sleep(0.005)
-    return slowest, count
+    return sorted(seconds)
 
 
 LARGE = {
@@ -71,15 +70,17 @@ LARGE = {
 def test_health_answers_while_the_lab_works(url: str, path: str, body: object) -> None:
     """An experiment, or the largest question, holds nobody up.
 
-    Tried a few times, since others may be using the machine; a blocked loop would fail each time.
+    A blocked loop would answer once or twice, late; of many answers one in twenty may wait for
+    others who use the machine, and so it is tried a few times.
     """
     seen = []
     for _ in range(TRIES):
         work = threading.Thread(
             target=httpx.post, args=(url + path,), kwargs={"json": body, "timeout": 60}
         )
-        slowest, count = slowest_health(url, work)
-        seen.append((round(slowest, 3), count))
-        if slowest < LIMIT_SECONDS and count:
+        seconds = health_seconds(url, work)
+        slow = seconds[len(seconds) * 19 // 20]
+        seen.append((round(slow, 3), len(seconds)))
+        if slow < LIMIT_SECONDS:
             return
     pytest.fail(f"/healthz took too long: {seen}")

@@ -23,6 +23,7 @@ from app.demo.measure import (
     counted_plan,
     counted_steps,
     fitted_order,
+    fitted_orders,
     measure_steps,
     measured_orders,
 )
@@ -127,6 +128,21 @@ def test_orders_of_the_counts() -> None:
     without = [step.without_cache.attention_macs for step in steps]
     assert fitted_order(lengths, with_cache) == pytest.approx(1)
     assert fitted_order(lengths, without) == pytest.approx(2, abs=1e-3)
+
+
+def test_orders_of_points_are_those_of_time_and_of_work() -> None:
+    """Time that doubles with the length has order 1, whatever the order of what was counted."""
+    points = [
+        MeasuredPoint(
+            way=UNCACHED, length_tokens=length, seconds=length / 1000, macs=length**2,
+            backend="numpy", device="cpu", done=1, total=1,
+        )
+        for length in (8, 16, 32, 64)
+    ]  # fmt: skip
+    (order,) = fitted_orders(points)
+    assert order.way == UNCACHED
+    assert order.measured == pytest.approx(1)
+    assert order.counted == pytest.approx(2)
 
 
 def test_orders_need_two_points_of_a_way() -> None:
