@@ -348,6 +348,7 @@ def _share_metrics() -> None:
 # They take the options above, so they are imported below them; each registers itself.
 from app.commands import (  # noqa: E402
     compare,  # noqa: F401
+    cost,  # noqa: F401
     fit,  # noqa: F401
     fragmentation,  # noqa: F401
     hashes,  # noqa: F401

@@ -35,8 +35,10 @@ from app.pages import cost as cost_page
 from app.pages import docs
 from app.pages import fit as fit_page
 from app.pages import fragmentation as fragmentation_page
+from app.pages import glossary as glossary_page
 from app.pages import hashes as hashes_page
 from app.pages import inspect as inspect_page
+from app.pages import learn as learn_page
 from app.pages import ledgers as ledgers_page
 from app.pages import model as model_page
 from app.pages import models as models_page
@@ -108,7 +110,7 @@ def create_app(config: Settings | None = None) -> FastAPI:
     for page in (models_page, model_page, accuracy_page):  # the inspection before any id
         app.include_router(page.router)
     app.include_router(traces_page.router, max_body_size=config.max_upload_bytes)
-    for page in (attention_page, cost_page):
+    for page in (attention_page, cost_page, glossary_page, learn_page):
         app.include_router(page.router)
     web.install(app)
     return app

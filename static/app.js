@@ -50,6 +50,7 @@
     if (!island || !place) return;
     const figure = paint(JSON.parse(island.textContent));
     const Plotly = await plotly();
+    if (!place.isConnected) return; // it was replaced meanwhile
     await Plotly.react(place, figure.data, figure.layout, {
       displaylogo: false, showSendToCloud: false, plotlyServerURL: "", responsive: true,
       modeBarButtonsToRemove: ["lasso2d", "select2d"], locale: "en",

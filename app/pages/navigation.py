@@ -23,6 +23,9 @@ NAVIGATION = (
     NavigationItem("/parallel", mark("Ranks")),
     NavigationItem("/fit", mark("Fit")),
     NavigationItem("/compare", mark("Compare")),
+    NavigationItem("/attention", mark("Attention")),
+    NavigationItem("/cost", mark("Cost")),
+    NavigationItem("/learn", mark("Learn")),
     NavigationItem("/models", mark("Models")),
     NavigationItem("/accuracy", mark("Accuracy")),
 )
