@@ -39,7 +39,7 @@ router = APIRouter(include_in_schema=False)
 LONGEST_LINKED = 12_000
 MAX_LISTED = 400
 _LONGEST_SHOWN = 300
-_FIELDS = ("config", "kv", "encoder_tokens", "hub", "revision", "file", "token")
+_FIELDS = ("config", "kv_dtype", "encoder_tokens", "hub", "revision", "token")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +162,8 @@ async def inspect_page(
             view = _view(found, form, language, from_files=bool(files))
         except DomainError as error:
             otherwise = "file" if files else "hub" if form.get("hub", "").strip() else "config"
-            problems |= problems_of(error, _FIELDS, otherwise)
+            known = (*_FIELDS, "file") if files else _FIELDS
+            problems |= problems_of(error, known, otherwise)
     return InspectPage(
         problems=problems,
         query=_canonical(form),
@@ -299,4 +300,7 @@ async def read_upload(
     page = await inspect_page(
         form, files, token or None, request.app.state.settings, language_of(request)
     )
+    if page.problems and request.headers.get("hx-request") == "true":
+        headers = {"HX-Retarget": "#hints", "HX-Reswap": "outerHTML", "HX-Push-Url": "false"}
+        return render(request, "inspect.html", page, fragment="hints", headers=headers)
     return render(request, "inspect.html", page, status=422 if page.problems else 200)

@@ -29,6 +29,7 @@ _SENTENCES = {
 
 
 Path = Sequence[str | int]
+_FILES = frozenset({"config", "gguf", "file", "hub"})
 
 
 def problems_of(
@@ -48,9 +49,8 @@ def problems_of(
     if isinstance(error, DomainError):
         path = place(error.field)
         at = _field(path, known, otherwise)
-        # Inside a pasted config the sentence names the config's own field, not the form's.
-        names = [part for part in path if isinstance(part, str)]
-        named = at if names[-1:] == [at] or at not in names else error.params["field"]
+        # Inside a pasted or uploaded file the sentence names the file's own field.
+        named = error.params["field"] if _FILES & set(path[:-1]) else at
         return {at: Note(error.code, error.template, {**error.params, "field": named})}
     found: dict[str, Note] = {}
     for item in error.errors():
