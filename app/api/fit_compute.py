@@ -15,10 +15,11 @@ from app.api.model_input import read_lengths
 from app.api.parallel import degrees_of
 from app.api.weights_input import RankWeights, WeightsInput, rank_weights
 from app.domain.assumed_lines import activations, communication, framework, graphs
-from app.domain.capacity import Basis, Budget, Demand, Line, StateDemand
-from app.domain.errors import Conflict, DomainError, Missing, Unsupported
+from app.domain.capacity import MAX_BYTES, Basis, Budget, Demand, Line, StateDemand
+from app.domain.errors import Conflict, DomainError, Missing, OutOfRange, Unsupported
 from app.domain.fit import Fit, Load, Usable, fit, given_line
 from app.domain.notes import Note
+from app.domain.parallel import MAX_SUMS
 from app.domain.percentile import DrawnConcurrency, drawn_concurrency
 from app.domain.rank_demands import rank_demands
 from app.domain.rank_shares import Degrees, stage_layers
@@ -32,6 +33,8 @@ DEFAULT_BLOCK = 16
 DEFAULT_CONTEXT = 8192
 # Costs of drawn lengths are rounded up to so many steps: the bound stays a bound, and stays cheap.
 COST_STEPS = 256
+# Each stage's bound takes some ten milliseconds.
+MAX_DIFFERENT_STAGES = 16
 _VLLM_DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp8": "fp8"}
 
 
@@ -64,6 +67,9 @@ def compute_fit(request: FitRequest) -> FitParts:
     budget = _budget(request, degrees, stages, weights, notes)
     load = _load(request, given, notes)
     answer = fit(budget, demands, load, usable)
+    if answer.needed_bytes > MAX_BYTES:
+        raise OutOfRange("{field}: the load of {value} B on a rank is over the bound of 8 PiB",
+                         field="concurrency", value=answer.needed_bytes)  # fmt: skip
     return FitParts(
         given=given,
         degrees=degrees,
@@ -274,10 +280,26 @@ def _drawn(
         return None
     counts = read_lengths(request.lengths).counts
     percentile = Fraction(str(request.percentile)) / 100
-    found = []
-    for index, (demand, room) in enumerate(zip(demands, budget.rooms(), strict=True)):
-        have = room.least if usable is None else usable[index](room.least)
-        found.append(drawn_concurrency(_costs(demand, counts), have, percentile))
+    have = [room.least for room in budget.rooms()]
+    if usable is not None:
+        have = [use(room) for use, room in zip(usable, have, strict=True)]
+    # Stages that are alike have one answer between them.
+    different = {
+        (demand if isinstance(demand, StateDemand) else id(demand), room): demand
+        for demand, room in zip(demands, have, strict=True)
+    }
+    sums = len(counts) * len(different)
+    if len(different) > MAX_DIFFERENT_STAGES or sums > MAX_SUMS:
+        raise OutOfRange(
+            "{field}: {lengths} different lengths on {stages} different stages are too many sums",
+            field="lengths",
+            lengths=len(counts),
+            stages=len(different),
+        )
+    found = [
+        drawn_concurrency(_costs(demand, counts), room, percentile)
+        for (_, room), demand in different.items()
+    ]
     return min(found, key=lambda row: (row.at_percentile, row.by_mean))
 
 

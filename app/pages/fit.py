@@ -233,6 +233,10 @@ def _command(body: Mapping[str, Any]) -> str:
         "concurrency": body.get("concurrency"),
         "batch-tokens": body.get("batch_tokens"),
         "engine": body.get("engine"),
+        "engine_version": body.get("engine_version"),
+        "max_sequences": body.get("max_sequences"),
+        "reserve": body.get("reserve_bytes"),
+        "eager": body.get("cuda_graphs") is False,
         "block-size": body.get("block_size"),
         **{name: body.get(name) for name in ("tensor_parallel", "pipeline_parallel",
                                              "decode_context_parallel", "data_parallel",
@@ -250,10 +254,10 @@ def _command(body: Mapping[str, Any]) -> str:
 
 
 # A `def` handler: advice asks many times over, which must not hold the loop.
-@router.get("/fit", response_class=HTMLResponse)
-def show(request: Request) -> HTMLResponse:
+@router.api_route("/fit", methods=["GET", "POST"], response_class=HTMLResponse)
+def show(request: Request, query: page_parts.Asked) -> HTMLResponse:
     """Answer the page, or only its changing part when htmx asks."""
-    page = fit_page(request.query_params, language_of(request))
+    page = fit_page(query, language_of(request))
     return page_parts.answer_page(request, "fit.html", page, "/fit")
 
 

@@ -183,6 +183,18 @@ def test_drawn_lengths(client: TestClient) -> None:
     assert many["by_longest"] < many["at_percentile"] <= many["by_mean"]
 
 
+def test_drawn_lengths_are_bounded(client: TestClient) -> None:
+    """Seventeen stages that all differ are too many for lengths drawn at random."""
+    rows = [{"kind": "full_attention", "kv_heads": 1, "k_dim": width, "v_dim": 1}
+            for width in range(1, 18)]  # fmt: skip
+    body = {"model": {"layer_states": rows}, "measured": {"state": GIB}, "lengths": [5],
+            "pipeline_parallel": 17}  # fmt: skip
+    answer = client.post("/api/v1/fit", json=body)
+    assert answer.json()["detail"][0]["loc"] == ["body", "lengths"]
+    fewer = {**body, "model": {"layer_states": rows[:16]}, "pipeline_parallel": 16}
+    assert ask(client, **fewer)["drawn"]["by_longest"] == GIB // (16 * 2 * 17)
+
+
 def test_tiers_and_transfers(client: TestClient) -> None:
     """8 GiB of a long request over 25 GB/s take at least 344 ms; a shared link takes all."""
     body = {**GOOD, "context_tokens": 65_536}
@@ -262,6 +274,7 @@ def test_a_config_stands_for_its_model(client: TestClient) -> None:
         ({"count": 1, "tensor_parallel": 2}, ["body", "count"], "need 2 devices"),
         ({"context_tokens": 0}, ["body", "context_tokens"], ""),
         ({"concurrency": True}, ["body", "concurrency"], ""),
+        ({"concurrency": 10**9, "context_tokens": 10**9}, ["body", "concurrency"], "8 PiB"),
         ({"lengths": []}, ["body", "lengths"], "at least one"),
         ({"percentile": 20}, ["body", "percentile"], ""),
         ({"model": UNIFORM}, ["body", "weights"], "missing"),
@@ -323,11 +336,13 @@ def test_the_command_line_takes_a_log_s_figures(client: TestClient) -> None:
     """Measured amounts are typed with their units."""
     done = CliRunner().invoke(
         cli, ["fit", "--model=meta-llama/Llama-3.1-8B", "--kv-dtype=bf16", "--memory=80GiB",
-              "--measured=state=4GiB", "--lengths=100,200", "--context=8192", "--json"]
+              "--measured=state=4GiB", "--lengths=100,200", "--context=8192", "--eager",
+              "--reserve=1GiB", "--max-sequences=8", "--json"]
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     body = {"model": {"id": "meta-llama/Llama-3.1-8B"}, "kv_dtype": "bf16", "context_tokens": 8192,
-            "memory_bytes": 80 * GIB, "measured": {"state": 4 * GIB},
+            "memory_bytes": 80 * GIB, "measured": {"state": 4 * GIB}, "cuda_graphs": False,
+            "reserve_bytes": GIB, "max_sequences": 8,
             "lengths": [{"length": 100, "count": 1}, {"length": 200, "count": 1}]}  # fmt: skip
     assert done.stdout.strip() == client.post("/api/v1/fit", json=body).text
 
