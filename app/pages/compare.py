@@ -243,10 +243,10 @@ def _chart(points: Sequence[SweepPoint], language: str) -> figures.Figure:
 
 
 # A `def` handler: a sweep of thousands of points must not hold the loop.
-@router.get("/compare", response_class=HTMLResponse)
-def show(request: Request) -> HTMLResponse:
+@router.api_route("/compare", methods=["GET", "POST"], response_class=HTMLResponse)
+def show(request: Request, query: page_parts.Asked) -> HTMLResponse:
     """Answer the page, or only its changing part when htmx asks."""
-    page = compare_page(request.query_params, language_of(request))
+    page = compare_page(query, language_of(request))
     return page_parts.answer_page(request, "compare.html", page, "/compare")
 
 

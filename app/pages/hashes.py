@@ -347,10 +347,10 @@ def _command(page: HashesPage, body: dict[str, Any]) -> str:
     return parts.command("hashes", *words, **options)
 
 
-@router.get("/hashes", response_class=HTMLResponse)
-def show(request: Request) -> HTMLResponse:
+@router.api_route("/hashes", methods=["GET", "POST"], response_class=HTMLResponse)
+def show(request: Request, query: parts.Asked) -> HTMLResponse:
     """Answer the page, or only its changing part when htmx asks."""
-    page = hashes_page(request.query_params)
+    page = hashes_page(query)
     return parts.answer_page(request, "hashes.html", page, "/hashes")
 
 

@@ -7,9 +7,9 @@ import io
 import json
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
-from fastapi import Request, Response
+from fastapi import Depends, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import BaseModel
 
@@ -46,6 +46,10 @@ async def asked(request: Request) -> Mapping[str, str]:
         return request.query_params
     form = await request.form(max_part_size=MAX_FIELD_BYTES)
     return {name: value for name, value in form.multi_items() if isinstance(value, str)}
+
+
+# A page's parameter of this type holds its form, whichever way it came.
+Asked = Annotated[Mapping[str, str], Depends(asked)]
 
 
 class AnsweringPage(Protocol):

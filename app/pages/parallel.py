@@ -288,10 +288,10 @@ def _command(body: Mapping[str, Any]) -> str:
 
 
 # A `def` handler: thousands of ranks take longer than the loop may be held.
-@router.get("/parallel", response_class=HTMLResponse)
-def show(request: Request) -> HTMLResponse:
+@router.api_route("/parallel", methods=["GET", "POST"], response_class=HTMLResponse)
+def show(request: Request, query: page_parts.Asked) -> HTMLResponse:
     """Answer the page, or only its changing part when htmx asks."""
-    page = parallel_page(request.query_params, language_of(request))
+    page = parallel_page(query, language_of(request))
     return page_parts.answer_page(request, "parallel.html", page, "/parallel")
 
 

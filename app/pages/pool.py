@@ -259,10 +259,10 @@ def _command(page: PoolPage) -> str:
     )
 
 
-@router.get("/pool", response_class=HTMLResponse)
-def show(request: Request) -> HTMLResponse:
+@router.api_route("/pool", methods=["GET", "POST"], response_class=HTMLResponse)
+def show(request: Request, query: parts.Asked) -> HTMLResponse:
     """Answer the page, or only its changing part when htmx asks."""
-    page = pool_page(request.query_params, language_of(request))
+    page = pool_page(query, language_of(request))
     return parts.answer_page(request, "pool.html", page, "/pool")
 
 

@@ -356,10 +356,10 @@ def _command(page: SharingPage, body: dict[str, Any]) -> str:
     )
 
 
-@router.get("/sharing", response_class=HTMLResponse)
-def show(request: Request) -> HTMLResponse:
+@router.api_route("/sharing", methods=["GET", "POST"], response_class=HTMLResponse)
+def show(request: Request, query: parts.Asked) -> HTMLResponse:
     """Answer the page, or only its changing part when htmx asks."""
-    page = sharing_page(request.query_params, language_of(request))
+    page = sharing_page(query, language_of(request))
     return parts.answer_page(request, "sharing.html", page, "/sharing")
 
 
