@@ -347,11 +347,13 @@ def _share_metrics() -> None:
 
 # They take the options above, so they are imported below them; each registers itself.
 from app.commands import (  # noqa: E402
+    accuracy,  # noqa: F401
     compare,  # noqa: F401
     cost,  # noqa: F401
     fit,  # noqa: F401
     fragmentation,  # noqa: F401
     hashes,  # noqa: F401
+    inspect,  # noqa: F401
     parallel,  # noqa: F401
     pool,  # noqa: F401
     sharing,  # noqa: F401

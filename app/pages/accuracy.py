@@ -17,7 +17,7 @@ from app.api.accuracy import (
     accuracy_progress,
     no_outcomes,
 )
-from app.pages.page_parts import answer_page, csv_download
+from app.pages.page_parts import answer_page, command, csv_download
 from app.pages.problems import Problems
 from app.web.marks import mark
 
@@ -58,6 +58,7 @@ class AccuracyPage:
     next_query: str | None
     previous_query: str | None
     curl: str
+    command: str
 
 
 def _query(wanted: CaseFilter, offset: int = 0, **changes: str) -> str:
@@ -104,6 +105,14 @@ def accuracy_page(query: Mapping[str, str]) -> AccuracyPage:
         next_query=_query(wanted, after) if after < answer.found else None,
         previous_query=_query(wanted, max(0, offset - ROWS_SHOWN)) if offset else None,
         curl=f"curl -s 'http://127.0.0.1:8000/api/v1/accuracy?{_query(wanted)}'",
+        command=command(
+            "accuracy",
+            *wanted.q.split(),
+            engine=wanted.engine,
+            family=wanted.family,
+            suite=wanted.suite,
+            outcome=wanted.outcome,
+        ),
     )
 
 

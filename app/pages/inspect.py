@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,7 +25,7 @@ from app.pages.model_form import (
     short_config,
 )
 from app.pages.model_view import ModelView, model_view
-from app.pages.page_parts import answer_page
+from app.pages.page_parts import answer_page, command
 from app.pages.problems import Problems, problems_of
 from app.pages.render import render
 from app.readers.gguf import OmittedValue
@@ -91,6 +92,7 @@ class InspectPage:
     examples: tuple[Example, ...]
     view: InspectView | None
     curl: str
+    command: str
 
 
 KIND_OF_FILE: Mapping[str, str] = {
@@ -179,6 +181,7 @@ async def inspect_page(
         examples=examples(),
         view=view,
         curl=_curl(form),
+        command=_command(form),
     )
 
 
@@ -257,10 +260,21 @@ def _hub_host(settings: Settings) -> str:
 
 
 def _curl(form: Mapping[str, str]) -> str:
-    what = "hub=" + form["hub"].strip() if form.get("hub", "").strip() else "file=@config.json"
-    kv = form.get("kv", "").strip()
-    more = f" -F kv_dtype={kv}" if kv else ""
-    return f"curl -s http://127.0.0.1:8000/api/v1/models/inspect -F '{what}'{more}"
+    hub, kv = form.get("hub", "").strip(), form.get("kv", "").strip()
+    fields = [f"hub={hub}" if hub else "file=@config.json"]
+    fields += [f"revision={form['revision'].strip()}"] if form.get("revision", "").strip() else []
+    fields += [f"kv_dtype={kv}"] if kv else []
+    sent = " ".join(f"-F {shlex.quote(field)}" for field in fields)
+    return f"curl -s http://127.0.0.1:8000/api/v1/models/inspect {sent}"
+
+
+def _command(form: Mapping[str, str]) -> str:
+    hub, revision = form.get("hub", "").strip(), form.get("revision", "").strip()
+    files = () if hub else ("config.json",)
+    kv, encoder = form.get("kv", "").strip(), form.get("encoder_tokens", "").strip()
+    return command(
+        "inspect", *files, hub=hub, revision=revision, kv_dtype=kv, encoder_tokens=encoder
+    )
 
 
 @router.get("/models/inspect", response_class=HTMLResponse)
