@@ -6,4 +6,4 @@ python=$1
 uv() { "$python" -m uv pip compile -q --universal --python-version 3.11 --generate-hashes \
   --no-emit-index-url --no-header --no-annotate "$@"; }
 uv pyproject.toml -o requirements/run.txt
-uv pyproject.toml --group test --group lint --extra hub --extra parquet --extra xlsx -o requirements/test.txt
+uv pyproject.toml --group test --group lint --extra parquet --extra xlsx -o requirements/test.txt
