@@ -185,8 +185,8 @@ def _print(answer: TracesAnswer) -> None:
     parts = (answer.inputs, answer.outputs, answer.lengths)
     rows.append(["mean", *(str(part.mean_tokens) for part in parts)])
     rows.append(["in all", *(str(part.total_tokens) for part in parts)])
-    title = f"{answer.requests} requests, {answer.form}"
-    cli.print_table(title, ["tokens", "prompt", "answer", "both"], rows)
+    typer.echo(f"{answer.requests} requests, {answer.form}")
+    cli.print_table("Lengths", ["tokens", "prompt", "answer", "both"], rows)
     if answer.live is not None:
         typer.echo(
             f"Live at most: {answer.live.peak_bytes} B ({answer.live.peak_text}), "

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import ValidationError
+from starlette.concurrency import run_in_threadpool
 
 from app.api.fragmentation import (
     ComputedFragmentation,
@@ -248,10 +249,11 @@ def _admitted_chart(answer: Fragmentation, language: str) -> figures.Figure:
     return figures.bars(names, [(title, "paging", counts, False)], y_title=say("Requests"))
 
 
-@router.get("/fragmentation", response_class=HTMLResponse)
-def show(request: Request) -> HTMLResponse:
+@router.api_route("/fragmentation", methods=["GET", "POST"], response_class=HTMLResponse)
+async def show(request: Request) -> HTMLResponse:
     """Answer the page, or only its changing part when htmx asks."""
-    page = fragmentation_page(request.query_params, language_of(request))
+    asked = await parts.asked(request)
+    page = await run_in_threadpool(fragmentation_page, asked, language_of(request))
     return parts.answer_page(request, "fragmentation.html", page, "/fragmentation")
 
 

@@ -7,12 +7,13 @@ import json
 import shlex
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, replace
-from typing import IO, Annotated, Any
+from typing import IO, Any
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, File, HTTPException, Request, Response, UploadFile
+from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import ValidationError
+from starlette.datastructures import FormData, UploadFile
 
 from app.api.traces_compute import UPLOAD_BOUNDS, compute_traces
 from app.api.traces_schemas import TracesRequest
@@ -32,7 +33,7 @@ from app.pages.model_form import (
     offered_models,
 )
 from app.pages.problems import Problems, problems_of
-from app.pages.render import number_text, render
+from app.pages.render import OWN_ADDRESS, number_text, render
 from app.pages.streams import Line, stream, wants_stream
 from app.pages.traces_view import TracesView, traces_view
 from app.readers.amounts import parse_bytes
@@ -158,7 +159,7 @@ def _canonical(page: TracesPage, example: str) -> str:
 
 
 def _curl(body: Mapping[str, Any], file_name: str) -> str:
-    words = ["curl -s http://127.0.0.1:8000/api/v1/traces"]
+    words = [f"curl -s {OWN_ADDRESS}/api/v1/traces"]
     for name, value in body.items():
         text = json.dumps(value) if isinstance(value, dict) else str(value)
         words.append(f"-F {shlex.quote(f'{name}={text}')}")
@@ -208,20 +209,23 @@ async def example_file(name: str) -> Response:
 
 
 @router.post("/traces", response_class=HTMLResponse, response_model=None)
-async def measure(request: Request, file: Annotated[UploadFile | None, File()] = None) -> Response:
+async def measure(request: Request) -> Response:
     """Answer the page for a log that was sent: piece by piece to the script, else as a whole."""
-    form = await request.form()
-    fields = {name: value for name, value in form.items() if isinstance(value, str)}
+    form = await request.form(max_files=1, max_part_size=parts.MAX_FIELD_BYTES)
+    fields = {name: value for name, value in form.multi_items() if isinstance(value, str)}
     log = _example_log(fields.get("example", ""))
-    if file is not None and file.filename:
-        log = Log(name=file.filename, file=file.file, size_bytes=file.size or 0)
+    sent = form.get("file")
+    if isinstance(sent, UploadFile) and sent.filename:
+        log = Log(name=sent.filename, file=sent.file, size_bytes=sent.size or 0)
     if wants_stream(request):
-        return stream(_lines(request, fields, log))
-    run = WatchedRun(lambda progress: _measured(request, fields, log, progress))
+        return stream(_lines(request, form, fields, log))
     try:
+        run = WatchedRun(lambda progress: _measured(request, fields, log, progress))
         page = await result_for(request, run)
     except TraceCancelled:
         return Response(status_code=GONE_STATUS)
+    finally:
+        await form.close()
     return render(request, TEMPLATE, page, status=422 if page.problems else 200)
 
 
@@ -236,7 +240,7 @@ def _measured(
 
 
 async def _lines(
-    request: Request, fields: Mapping[str, str], log: Log | None
+    request: Request, form: FormData, fields: Mapping[str, str], log: Log | None
 ) -> AsyncGenerator[Line]:
     """Yield how far the log has been read, then the answer or what is wrong with it."""
 
@@ -245,7 +249,9 @@ async def _lines(
         block = "hints" if page.problems else "answer"
         html = bytes(render(request, TEMPLATE, page, fragment=block).body).decode()
         line: Line = {"put": block, "html": html}
-        return line if page.problems else {**line, "address": f"/traces?{page.query}"}
+        fits = len(page.query) <= parts.LONGEST_QUERY
+        address = f"/traces?{page.query}" if fits else "/traces"
+        return line if page.problems else {**line, "address": address}
 
     run = WatchedRun(compute)
     say = translations(language_of(request)).gettext
@@ -255,6 +261,7 @@ async def _lines(
         yield run.result()
     finally:
         run.cancel()
+        await form.close()
 
 
 def _progress_line(run: WatchedRun[Line], total: int, say: Any) -> Line:
