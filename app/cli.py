@@ -172,7 +172,7 @@ def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
 
 def print_notes(answer: Any) -> None:
     """Print what was assumed and what is left out."""
-    assumed = " ".join(note.text for note in answer.assumptions)
+    assumed = "; ".join(note.text.rstrip(".") for note in answer.assumptions)
     typer.echo(f"Assumed: {assumed or 'nothing'}")
     typer.echo("Not counted: " + ", ".join(note.code for note in answer.not_counted))
 
@@ -350,6 +350,7 @@ from app.commands import (  # noqa: E402
     accuracy,  # noqa: F401
     compare,  # noqa: F401
     cost,  # noqa: F401
+    engines,  # noqa: F401
     fit,  # noqa: F401
     fragmentation,  # noqa: F401
     hashes,  # noqa: F401

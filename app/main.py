@@ -32,7 +32,9 @@ from app.pages import accuracy as accuracy_page
 from app.pages import attention as attention_page
 from app.pages import compare as compare_page
 from app.pages import cost as cost_page
-from app.pages import docs
+from app.pages import docs, not_found
+from app.pages import engines as engines_page
+from app.pages import explain as explain_page
 from app.pages import fit as fit_page
 from app.pages import fragmentation as fragmentation_page
 from app.pages import glossary as glossary_page
@@ -42,7 +44,6 @@ from app.pages import learn as learn_page
 from app.pages import ledgers as ledgers_page
 from app.pages import model as model_page
 from app.pages import models as models_page
-from app.pages import not_found
 from app.pages import parallel as parallel_page
 from app.pages import pool as pool_page
 from app.pages import sharing as sharing_page
@@ -100,6 +101,7 @@ def create_app(config: Settings | None = None) -> FastAPI:
         parallel_page,
         fit_page,
         compare_page,
+        engines_page,
         sharing_page,
         hashes_page,
         pool_page,
@@ -109,6 +111,7 @@ def create_app(config: Settings | None = None) -> FastAPI:
     app.include_router(inspect_page.router, max_body_size=config.max_upload_bytes)
     for page in (models_page, model_page, accuracy_page):  # the inspection before any id
         app.include_router(page.router)
+    app.include_router(explain_page.router, max_body_size=config.max_upload_bytes)
     app.include_router(traces_page.router, max_body_size=config.max_upload_bytes)
     for page in (attention_page, cost_page, glossary_page, learn_page):
         app.include_router(page.router)

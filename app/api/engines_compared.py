@@ -16,7 +16,7 @@ from app.engines.side_by_side import EngineRow, Question, SideBySide, default_le
 
 # What a model without a length of its own is compared at.
 DEFAULT_CONTEXT_TOKENS = 32_768
-_NOT_COUNTED = (
+NOT_COUNTED = (
     Note("weights", "the model's weights"),
     Note("activations", "activations, workspaces and captured graphs"),
     Note("communication", "communication buffers"),
@@ -38,6 +38,9 @@ class EngineRowAnswer(Answer):
     title: str
     version: str
     refusal: NoteAnswer | None
+    stopped: NoteAnswer | None = Field(
+        description="Set where one request of the longest length does not fit: no start."
+    )
     tokens: int | None = Field(description="What the budget holds, as that engine counts.")
     concurrency: float | None = Field(description="Requests of the longest length at once.")
     concurrency_exact: str | None
@@ -105,7 +108,7 @@ def side_by_side_answer(found: SideBySide) -> SideBySideAnswer:
         engines=[_row(row) for row in found.rows],
         formula=next((row.formulas[-1] for row in found.rows if row.formulas), ""),
         assumptions=notes_answer(found.notes),
-        not_counted=notes_answer(_NOT_COUNTED),
+        not_counted=notes_answer(NOT_COUNTED),
     )
 
 
@@ -116,12 +119,13 @@ def _length(length: int, size: int | None) -> LengthBytesAnswer:
 
 
 def _row(row: EngineRow) -> EngineRowAnswer:
-    refusal = row.refusal
+    refusal, stopped = row.refusal, row.stopped
     return EngineRowAnswer(
         engine=row.engine,
         title=row.title,
         version=row.version,
         refusal=None if refusal is None else NoteAnswer(code=refusal.code, text=refusal.text),
+        stopped=None if stopped is None else NoteAnswer(code=stopped.code, text=stopped.text),
         tokens=row.tokens,
         concurrency=None if row.concurrency is None else float(row.concurrency),
         concurrency_exact=None if row.concurrency is None else str(row.concurrency),

@@ -16,7 +16,7 @@ from app.engines.logs import Advice, Explained, LogFigure, OpenedLog, Wish, name
 from app.engines.logs import explain as explain_log
 from app.engines.model import EngineModel
 
-_NOT_COUNTED = (
+NOT_COUNTED = (
     Note("weights", "the model's weights, which are loaded before the cache is sized"),
     Note("activations", "activations and workspaces that the profile run measures"),
     Note("graphs_and_buffers", "captured graphs, compute and communication buffers"),
@@ -162,7 +162,7 @@ def explain_answer(found: Explained) -> ExplainAnswer:
         formula=found.formulas[-1] if found.formulas else "",
         formulas=list(found.formulas),
         assumptions=notes_answer(found.assumptions),
-        not_counted=notes_answer(_NOT_COUNTED),
+        not_counted=notes_answer(NOT_COUNTED),
         lines_passed_over=found.lines_passed_over,
     )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -162,11 +163,17 @@ def _of_id(model_id: str, asked: str, encoder_tokens: int | None) -> NamedModel 
 
 
 def alike_in_bytes(low: float, high: float, most: int = 8) -> list[str]:
-    """Return ids whose layers grow by so many bytes a token at 16 bits, one for each shape."""
-    found: dict[tuple[object, ...], str] = {}
+    """Return ids whose layers grow by so many bytes a token at 16 bits, one for each shape.
+
+    A shape is named by its model of the owner who has the most models in the catalogue; the shapes
+    of the most models come first.
+    """
+    owners = Counter(model_id.partition("/")[0] for model_id in models.index())
+    found: dict[tuple[object, ...], list[str]] = {}
     for model_id, row in models.index().items():
         size = row.get("bytes_per_token")
         fixed = (row.get("fixed_bytes") or 0) + (row.get("window_bytes") or 0)
         if size and not fixed and low <= size <= high:
-            found.setdefault((row.get("family"), row.get("layers"), size), model_id)
-    return list(found.values())[:most]
+            found.setdefault((row.get("family"), row.get("layers"), size), []).append(model_id)
+    shapes = sorted(found.values(), key=len, reverse=True)
+    return [max(ids, key=lambda it: owners[it.partition("/")[0]]) for ids in shapes[:most]]

@@ -102,16 +102,21 @@ def json_download(name: str, answer: BaseModel) -> Response:
 
 def csv_download(name: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> Response:
     """Return rows as a CSV file in which no cell is taken for a formula."""
+    return Response(
+        csv_text(header, rows),
+        media_type="text/csv; charset=utf-8",
+        headers={"Content-Disposition": f'attachment; filename="{name}"'},
+    )
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return rows as CSV in which no cell is taken for a formula."""
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow(header)
     for row in rows:
         writer.writerow([_cell(item) for item in row])
-    return Response(
-        out.getvalue(),
-        media_type="text/csv; charset=utf-8",
-        headers={"Content-Disposition": f'attachment; filename="{name}"'},
-    )
+    return out.getvalue()
 
 
 def _cell(value: object) -> object:

@@ -275,9 +275,7 @@ def _wished(table: Table, wish: Wish) -> Iterator[Advice]:
     if memory is None:
         yield Advice(
             change=change,
-            effect=Note(
-                "wish_takes", "{times} requests of {length} tokens take {gib} on each rank", facts
-            ),
+            effect=Note("wish_takes", "{times} × {length} tokens take {gib} on each rank", facts),
         )
         return
     if least <= memory:
@@ -285,7 +283,7 @@ def _wished(table: Table, wish: Wish) -> Iterator[Advice]:
             change=change,
             effect=Note(
                 "wish_fits",
-                "{times} requests of {length} tokens take {gib} on each rank; of {memory}"
+                "{times} × {length} tokens take {gib} on each rank; of {memory}"
                 " there, {short} stay free",
                 facts,
             ),
@@ -295,7 +293,7 @@ def _wished(table: Table, wish: Wish) -> Iterator[Advice]:
         change=change,
         effect=Note(
             "wish_short",
-            "{times} requests of {length} tokens take {gib} on each rank, {short} more"
+            "{times} × {length} tokens take {gib} on each rank, {short} more"
             " than the {memory} there",
             facts,
         ),
@@ -311,7 +309,7 @@ def _wished(table: Table, wish: Wish) -> Iterator[Advice]:
             change=Note("kv_cache_dtype", "--kv-cache-dtype fp8"),
             effect=Note(
                 "wish_takes",
-                "{times} requests of {length} tokens take {gib} on each rank",
+                "{times} × {length} tokens take {gib} on each rank",
                 {**facts, "gib": gib_text(size)},
             ),
         )

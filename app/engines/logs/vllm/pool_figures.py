@@ -27,7 +27,7 @@ def tokens_figures(case: Case) -> Iterator[LogFigure]:
             yield _tokens_alone(case, found, tokens)
             continue
         rule, blocks = case.rule, case.blocks
-        if case.knows_memory:
+        if case.knows_memory and not case.fit.smaller_rank:
             low, high = (rule.tokens(number) for number in case.fit.from_memory)
             rest["interval"] = (low, high)
         own = rule.tokens(blocks)

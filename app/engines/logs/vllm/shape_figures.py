@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from fractions import Fraction
 
@@ -11,6 +12,8 @@ from app.engines.logs.numbers import decimal
 from app.engines.logs.result import LogFigure, figure
 from app.engines.logs.vllm.case import Case, inferred, not_reproduced, unchecked
 from app.engines.vllm.specs import MambaSpec
+
+_PADDING = re.compile(r"Add ([0-9]+) padding layers, may waste at most ([0-9.]+)%")
 
 
 def shape_figures(case: Case) -> Iterator[LogFigure]:
@@ -53,6 +56,12 @@ def _attention_block(case: Case, name: str, found: Found) -> LogFigure:
     )
 
 
+def _padding_text(lines: list[str]) -> str:
+    """Return what the plan's own lines say, as the figure says it."""
+    found = _PADDING.search(lines[0]) if lines else None
+    return "none" if found is None else f"{found[1]} layers, at most {found[2]} %"
+
+
 def _padding_layers(case: Case, name: str, found: Found) -> LogFigure:
     layers, share = found.groups
     text = f"{layers} layers, at most {share} %"
@@ -69,7 +78,7 @@ def _padding_layers(case: Case, name: str, found: Found) -> LogFigure:
         name,
         found,
         text,
-        computed=own[0] if own else "none",
+        computed=_padding_text(own),
         unit="layers",
         agrees=agrees or (None if case.open else False),
         reasons=(note,),

@@ -1,0 +1,331 @@
+"""`plan` and `explain`: what an engine makes of a model, and what its start-up log says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app import cli
+
+if TYPE_CHECKING:
+    from app.api.engines_compared import SideBySideAnswer
+    from app.api.explain import ExplainAnswer
+
+ALL = "all"
+MAX_LOG_BYTES = 36 * 2**20
+
+Engine = Annotated[
+    str,
+    typer.Argument(help="vllm, llama_cpp, sglang, tensorrt_llm, or all for one table of them."),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--setting", "-s", help="name=value, as the engine's own flag; may be repeated."),
+]
+SettingsText = Annotated[
+    str | None, typer.Option("--settings", help='Several at once: "--max-model-len 8192 tp=2".')
+]
+Available = Annotated[
+    str | None, typer.Option("--available", help="Memory for the cache: 40GiB, 42949672960.")
+]
+ContextTokens = Annotated[
+    str | None, typer.Option("--context", help="Longest request, with all: 131072, 128k.")
+]
+LengthsText = Annotated[
+    str | None, typer.Option("--lengths", help="Lengths to compare at, with all: 1k,8k,128k.")
+]
+
+
+def settings_of(pairs: list[str] | None, text: str | None) -> dict[str, object]:
+    """Return the request's `settings` from repeated options and one text of several."""
+    from app.domain.errors import DomainError  # noqa: PLC0415 - after start-up
+    from app.readers.settings_text import parse_settings  # noqa: PLC0415
+
+    found: dict[str, object] = {}
+    try:
+        found |= parse_settings(text or "")
+        for pair in pairs or ():
+            found |= _one_setting(pair)
+    except DomainError as error:
+        cli.fail(str(error))
+    return found
+
+
+def _one_setting(pair: str) -> dict[str, object]:
+    """Return a setting whose value may have spaces and quotes, as the shell has passed it."""
+    from app.readers.settings_text import value_of  # noqa: PLC0415
+
+    name, equals, value = pair.partition("=")
+    if not equals or not name:
+        cli.fail(f"setting: give name=value, got {pair}")
+    return {name.lstrip("-").replace("-", "_"): value_of(value)}
+
+
+def _bytes(text: str | None) -> int | None:
+    from app.domain.errors import DomainError  # noqa: PLC0415
+    from app.readers.amounts import parse_bytes  # noqa: PLC0415
+
+    try:
+        return None if text is None else parse_bytes(text, field="available")
+    except DomainError as error:
+        cli.fail(str(error))
+
+
+def _lengths(text: str | None, field: str) -> list[int] | None:
+    from app.domain.errors import DomainError  # noqa: PLC0415
+    from app.readers.lengths import parse_lengths  # noqa: PLC0415
+
+    if not text:
+        return None
+    try:
+        return [length for length, _ in parse_lengths(text, field=field).runs]
+    except DomainError as error:
+        cli.fail(str(error))
+
+
+@cli.app.command("plan")
+def plan(  # noqa: PLR0913 - one parameter an option
+    engine: Engine = ALL,
+    *,
+    available: Available = None,
+    setting: Settings = None,
+    settings: SettingsText = None,
+    context: ContextTokens = None,
+    lengths: LengthsText = None,
+    model: cli.ModelOption = None,
+    config: cli.ConfigOption = None,
+    gguf: cli.GgufOption = None,
+    layers: cli.LayersOption = None,
+    kv_heads: cli.HeadsOption = None,
+    head_dim: cli.DimOption = None,
+    v_head_dim: cli.ValueDimOption = None,
+    kv_dtype: cli.DTypeOption = None,
+    as_json: cli.JsonOption = False,
+) -> None:
+    """Print what an engine would allocate and print, or all engines side by side."""
+    numbers = {
+        "layers": layers, "kv_heads": kv_heads, "head_dim": head_dim, "v_head_dim": v_head_dim,
+    }  # fmt: skip
+    body: dict[str, Any] = {
+        "model": cli.model_of(model, config, gguf, numbers),
+        "available_bytes": _bytes(available),
+    }
+    own = settings_of(setting, settings)
+    if engine == ALL:
+        _plan_all(body, own, context, lengths, kv_dtype, as_json=as_json)
+    else:
+        if lengths is not None:
+            cli.fail("lengths: they are compared with all engines only")
+        _plan_one(engine, body, own, context, kv_dtype, as_json=as_json)
+
+
+# How each engine names the longest request and the cache's format.
+_LONGEST = {
+    "vllm": "max_model_len", "llama_cpp": "n_ctx", "sglang": "context_length",
+    "tensorrt_llm": "max_seq_len",
+}  # fmt: skip
+
+
+def _plan_one(
+    engine: str,
+    body: dict[str, Any],
+    settings: dict[str, object],
+    context: str | None,
+    kv_dtype: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    from app.api.engine_plans import answer_engine_plan  # noqa: PLC0415 - after start-up
+    from app.api.engines_schemas import EnginePlanRequest  # noqa: PLC0415
+
+    if engine not in _LONGEST:
+        cli.fail(f"engine: one of {', '.join(_LONGEST)} or {ALL}, got {engine}")
+    longest = _lengths(context, "context")
+    if longest:
+        settings = {_LONGEST[engine]: longest[0], **settings}
+    if kv_dtype is not None:
+        settings = {**_formats(engine, kv_dtype), **settings}
+    body = {**body, "settings": settings}
+    answer = cli.run(lambda asked: answer_engine_plan(engine, asked), body, EnginePlanRequest)
+    if as_json:
+        cli.print_json(answer)
+        return
+    rows = [[name, str(value)] for name, value in answer if _is_figure(value)]
+    cli.print_table(f"{engine} {answer.version}", ["", "figure"], rows)
+    for line in answer.formulas:
+        typer.echo(line)
+    for line in answer.printed:
+        typer.echo(f"prints: {line}")
+    for part in answer.spent:
+        typer.echo(f"beyond the need: {part.bytes_text}: {part.text}")
+    cli.print_notes(answer)
+
+
+def _formats(engine: str, kv_dtype: str) -> dict[str, object]:
+    from app.domain.dtypes import dtype_named  # noqa: PLC0415 - after start-up
+    from app.domain.errors import DomainError  # noqa: PLC0415
+    from app.engines.side_by_side import format_settings  # noqa: PLC0415
+
+    key, _, value = kv_dtype.partition("/")
+    try:
+        return format_settings(engine, dtype_named(key), dtype_named(value) if value else None)
+    except DomainError as error:
+        cli.fail(str(error))
+
+
+def _is_figure(value: object) -> bool:
+    return isinstance(value, int | float | str) and not isinstance(value, bool) and value != ""
+
+
+def _plan_all(
+    body: dict[str, Any],
+    settings: dict[str, object],
+    context: str | None,
+    lengths: str | None,
+    kv_dtype: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    from app.api.engines_compared import answer_side_by_side  # noqa: PLC0415 - after start-up
+    from app.api.engines_schemas import SideBySideRequest  # noqa: PLC0415
+
+    if settings:
+        cli.fail("settings: they belong to one engine; name it")
+    if body["available_bytes"] is None:
+        cli.fail("available: give the memory for the cache, such as 40GiB")
+    longest = _lengths(context, "context")
+    asked = {
+        **body,
+        "kv_dtype": cli.dtype_of(kv_dtype),
+        "context_tokens": longest[0] if longest else None,
+        "lengths": _lengths(lengths, "lengths"),
+    }
+    answer = cli.run(answer_side_by_side, asked, SideBySideRequest)
+    if as_json:
+        cli.print_json(answer)
+        return
+    _print_all(answer)
+
+
+def _print_all(answer: SideBySideAnswer) -> None:
+    columns = ["engine", "version", "tokens", "at once",
+               *(str(item.length_tokens) for item in answer.need), "fixed", "slope"]  # fmt: skip
+    rows = []
+    for row in answer.engines:
+        if row.refusal is not None:
+            rows.append([row.title, row.version, "refuses"])
+            continue
+        slope = f"{row.slope_bytes}" + (f"/{row.slope_tokens}" if row.slope_tokens != 1 else "")
+        rows.append(
+            [row.title, row.version, "–" if row.tokens is None else str(row.tokens),
+             "–" if row.concurrency is None else f"{row.concurrency:.2f}",
+             *("–" if item.bytes is None else str(item.bytes) for item in row.lengths),
+             str(row.still_bytes), slope]
+        )  # fmt: skip
+    need = ["need", answer.need_format, "", "", *(str(item.bytes) for item in answer.need)]
+    cli.print_table(f"{answer.available_bytes_text} for the cache", columns, [*rows, need])
+    for row in answer.engines:
+        for said in (row.refusal, row.stopped):
+            if said is not None:
+                typer.echo(f"{row.title}: {said.text}")
+        for part in row.spent:
+            typer.echo(f"{row.title}, beyond the need: {part.bytes_text}: {part.text}")
+    cli.print_notes(answer)
+
+
+@cli.app.command("explain")
+def explain(  # noqa: PLR0913 - one parameter an option
+    file: Annotated[Path, typer.Argument(help="A start-up log; - is standard input.")],
+    *,
+    model: cli.ModelOption = None,
+    config: cli.ConfigOption = None,
+    gguf: cli.GgufOption = None,
+    layers: cli.LayersOption = None,
+    kv_heads: cli.HeadsOption = None,
+    head_dim: cli.DimOption = None,
+    v_head_dim: cli.ValueDimOption = None,
+    setting: Settings = None,
+    settings: SettingsText = None,
+    engine: Annotated[
+        str | None, typer.Option("--engine", help="Where the lines leave it open.")
+    ] = None,
+    want_context: Annotated[
+        int | None, typer.Option("--want-context", help="The length that one wants to serve.")
+    ] = None,
+    want_concurrency: Annotated[
+        int | None, typer.Option("--want-concurrency", help="How many requests of it at once.")
+    ] = None,
+    as_json: cli.JsonOption = False,
+) -> None:
+    """Explain a log's figures; ends with exit code 1 where one disagrees."""
+    from app.api.engines_schemas import ExplainRequest  # noqa: PLC0415 - after start-up
+    from app.api.explain import answer_explain  # noqa: PLC0415
+
+    numbers = {
+        "layers": layers, "kv_heads": kv_heads, "head_dim": head_dim, "v_head_dim": v_head_dim,
+    }  # fmt: skip
+    if str(file) == str(config) == "-":
+        cli.fail("only one of the log and the config can be standard input")
+    named = any((model, config, gguf, *numbers.values()))
+    body: dict[str, Any] = {
+        "model": cli.model_of(model, config, gguf, numbers) if named else None,
+        "log": _log_of(file),
+        "settings": settings_of(setting, settings),
+        "engine": engine,
+        "want_context_tokens": want_context,
+        "want_concurrency": want_concurrency,
+    }
+    answer = cli.run(answer_explain, body, ExplainRequest)
+    if as_json:
+        cli.print_json(answer)
+    else:
+        _print_explained(answer)
+    if answer.disagrees:
+        raise typer.Exit(1)
+
+
+def _log_of(path: Path) -> str:
+    """Return a log's text; bytes that are no UTF-8 stand for nothing that is read."""
+    import sys  # noqa: PLC0415 - for standard input alone
+
+    try:
+        if str(path) == "-":
+            data = sys.stdin.buffer.read(MAX_LOG_BYTES + 1)
+        else:
+            with path.open("rb") as file:
+                data = file.read(MAX_LOG_BYTES + 1)
+    except OSError as error:
+        cli.fail(f"{path}: {error.strerror}")
+    if len(data) > MAX_LOG_BYTES:
+        cli.fail(f"{path}: must be at most {MAX_LOG_BYTES} bytes")
+    return data.decode("utf-8", "replace")
+
+
+_VERDICTS = {True: "agrees", False: "DISAGREES", None: "not checked"}
+
+
+def _print_explained(answer: ExplainAnswer) -> None:
+    engine = answer.engine or "no engine known"
+    version = f", a version of {answer.version_guess}" if answer.version_guess else ""
+    used = f", computed as {answer.version_used}" if answer.version_used else ""
+    model = f", {answer.model}" if answer.model else ""
+    typer.echo(f"{engine}{version}{used}{model}")
+    for item in answer.figures:
+        typer.echo(f"{item.line_number}: {item.line}")
+        typer.echo(f"  {item.name}: printed {item.printed}; computed {item.computed or '–'}; "
+                   f"{_VERDICTS[item.agrees]}")  # fmt: skip
+        if item.difference:
+            typer.echo(f"  difference: {item.difference}")
+        if item.reason:
+            typer.echo(f"  {item.reason}")
+    for advice in answer.advice:
+        typer.echo(f"change: {advice.change}: {advice.effect}")
+    for note in answer.remarks:
+        typer.echo(f"note: {note.text}")
+    for note in answer.missing:
+        typer.echo(f"missing: {note.text}")
+    if answer.model_candidates:
+        typer.echo(f"the figures could be those of: {', '.join(answer.model_candidates)}")
+    cli.print_notes(answer)

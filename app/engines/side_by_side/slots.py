@@ -1,0 +1,101 @@
+"""The rows of the engines that hand out blocks or slots: vLLM and llama.cpp."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+
+from app.domain.notes import Note
+from app.engines import llama_cpp, vllm
+from app.engines.llama_cpp.settings import MAX_SEQUENCES
+from app.engines.side_by_side.costs import costs_of, format_settings, stopped_at
+from app.engines.side_by_side.values import EngineRow, Excess, Question, Settings
+
+
+def vllm_row(question: Question, more: Settings, blank: EngineRow) -> EngineRow:
+    """Return the row of an engine that hands out blocks of one size."""
+    settings = {
+        **format_settings("vllm", question.key, question.value),
+        "max_model_len": question.context_tokens,
+        **more,
+    }
+    model = question.model
+    plan = vllm.plan(model.config, model.state, settings, question.available_bytes)
+    request = plan.request
+    growing = request.slope_bytes_per_token
+    return replace(
+        blank,
+        version=plan.version,
+        stopped=stopped_at(question, plan.needed_bytes, plan.estimated_max_model_len)
+        if plan.refused
+        else None,
+        tokens=plan.kv_cache_tokens,
+        concurrency=plan.max_concurrency,
+        still_bytes=request.fixed_bytes,
+        slope=growing,
+        request_bytes=request.total_bytes,
+        need_bytes=request.need_bytes,
+        lengths=tuple(
+            (length, plan.request_bytes(length).total_bytes)
+            if length <= plan.max_model_len
+            else (length, None)
+            for length in question.lengths
+        ),
+        excess=tuple(
+            Excess(code=part.code, bytes=part.size_bytes, text=part.reason) for part in plan.spent
+        ),
+        formulas=plan.formulas,
+        printed=plan.printed,
+        notes=plan.assumptions,
+    )
+
+
+def llama_cpp_row(question: Question, more: Settings, blank: EngineRow) -> EngineRow:
+    """Return the row of an engine that allocates whole contexts, one a slot."""
+    settings = format_settings("llama_cpp", question.key, question.value)
+    context = question.context_tokens
+    settings = {**settings, "n_ctx": context, "flash_attn": True, **more}
+    model = question.model
+
+    def plan(slots: int) -> llama_cpp.LlamaCppPlan:
+        tried = {**settings, "n_ctx": context * slots, "n_seq_max": slots, **more}
+        return llama_cpp.plan(model.gguf, model.state, None, tried, question.available_bytes)
+
+    one = plan(1)
+    slots = _most_slots(plan, question.available_bytes)
+    best = plan(slots) if slots else one
+    need = one.needed_bytes
+    figures = costs_of(question, one.request) | {"request_bytes": one.total_bytes}
+    return replace(
+        blank,
+        version=one.version,
+        stopped=None if slots else stopped_at(question, one.total_bytes, one.largest_n_ctx),
+        tokens=one.largest_n_ctx,
+        concurrency=Fraction(slots),
+        need_bytes=need,
+        excess=tuple(
+            Excess(code=part.code, bytes=part.bytes, text=part.text) for part in one.overheads
+        ),
+        formulas=best.formula,
+        printed=best.printed,
+        notes=(
+            *one.assumptions,
+            Note("allocated_whole", "the whole context is allocated at the start; concurrency is"
+                 " the number of slots of the longest length that fit, tokens the largest single"
+                 " context"),
+        ),
+        **figures,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def _most_slots(plan: Callable[[int], llama_cpp.LlamaCppPlan], available: int) -> int:
+    """Return the most slots whose context fits; more slots of one length never take less."""
+    low, high = 0, MAX_SEQUENCES
+    while low < high:
+        middle = (low + high + 1) // 2
+        if plan(middle).total_bytes <= available:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -1,0 +1,169 @@
+"""`/explain`: a start-up log, pasted or dropped, figure by figure against the engine's own rules.
+
+The log never goes into an address, and nothing of it is kept once the answer is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Request, UploadFile
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import HTMLResponse
+from pydantic import ValidationError
+
+from app.api.engines_schemas import MAX_LOG_CHARACTERS, ExplainRequest
+from app.api.explain import NOT_COUNTED, compute_explain
+from app.api.model_input import pasted_model
+from app.domain.errors import DomainError, OutOfRange
+from app.domain.notes import Note
+from app.pages import page_parts
+from app.pages.example_logs import EXAMPLE_LOGS, ExampleLog
+from app.pages.explain_view import ENGINE_TITLES, ExplainView, explain_view
+from app.pages.model_form import offered_models, parsed_config
+from app.pages.problems import Problems, problems_of
+from app.pages.render import wants_fragment
+from app.readers.lengths import parse_lengths
+from app.readers.settings_text import parse_settings
+
+router = APIRouter(include_in_schema=False)
+
+# Characters of three bytes fill the bound of a log's characters.
+_MOST_BYTES = 3 * MAX_LOG_CHARACTERS
+_FIELDS = ("model", "config", "engine", "settings", "want_context", "want_concurrency")
+# A field of the request has another name in the form.
+_FORM_NAMES = {"want_context_tokens": "want_context"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainPage:
+    """Everything that the template of `/explain` may name."""
+
+    log: str
+    fields: Mapping[str, str]
+    problems: Problems
+    view: ExplainView | None
+    engines: Mapping[str, str]
+    offered: list[str]
+    examples: Mapping[str, ExampleLog]
+    example: str
+    not_counted: tuple[Note, ...]
+    query: str
+
+
+def explain_page(query: Mapping[str, str], log: str, *, is_fragment: bool = False) -> ExplainPage:
+    """Return the page's context; without a log, what the fields hold and no answer."""
+    fields = _fields(query)
+    example = next((key for key, item in EXAMPLE_LOGS.items() if _same(item.log, log)), "")
+    problems: dict[str, Note] = {}
+    view: ExplainView | None = None
+    if log.strip():
+        try:
+            body = _body(fields, log)
+            found = compute_explain(ExplainRequest.model_validate(body))
+            chosen = fields["model"] if is_fragment and query.get("candidate") else ""
+            view = explain_view(found, body, fields, chosen)
+        except (DomainError, ValidationError) as error:
+            problems |= _problems(error)
+    kept = [("example", example)] if example else []
+    return ExplainPage(
+        log=log,
+        fields=fields,
+        problems=problems,
+        view=view,
+        engines=ENGINE_TITLES,
+        offered=offered_models(),
+        examples=EXAMPLE_LOGS,
+        example=example,
+        not_counted=NOT_COUNTED,
+        query=urlencode(
+            [*kept, *((name, text) for name, text in fields.items() if text and name != "config")]
+        ),
+    )
+
+
+def _same(one: str, other: str) -> bool:
+    return one.split() == other[: 4 * len(one)].split()
+
+
+def _fields(query: Mapping[str, str]) -> dict[str, str]:
+    """Return every field's text; a candidate that was chosen is the model."""
+    fields = {name: query.get(name, "").strip() for name in _FIELDS}
+    if query.get("candidate"):
+        fields |= {"model": query["candidate"].strip(), "config": ""}
+    return fields
+
+
+def _body(fields: Mapping[str, str], log: str) -> dict[str, Any]:
+    """Return the request as the API takes it.
+
+    Raises:
+        DomainError: for a field whose text cannot be read.
+
+    """
+    body: dict[str, Any] = {"log": log}
+    if fields["config"]:
+        body["model"] = pasted_model(parsed_config(fields["config"]))
+    elif fields["model"]:
+        body["model"] = {"id": fields["model"]}
+    if fields["settings"]:
+        body["settings"] = parse_settings(fields["settings"])
+    if fields["engine"]:
+        body["engine"] = fields["engine"]
+    if fields["want_context"]:
+        body["want_context_tokens"] = _number("want_context", fields["want_context"])
+    if fields["want_concurrency"]:
+        body["want_concurrency"] = _number("want_concurrency", fields["want_concurrency"])
+    return body
+
+
+def _number(field: str, text: str) -> int:
+    found = parse_lengths(text, field=field)
+    if len(found.runs) != 1 or found.requests != 1:
+        raise OutOfRange("{field} must be one number, such as 131072 or 128k", field=field)
+    return found.runs[0][0]
+
+
+def _problems(error: DomainError | ValidationError) -> Problems:
+    found = problems_of(error, ("log", *_FIELDS, *_FORM_NAMES), "model")
+    named = {}
+    for field, note in found.items():
+        own = _FORM_NAMES.get(field, field)
+        name: object = own
+        if isinstance(error, DomainError) and own == "settings":
+            name = error.field[-1]  # the field of the form holds many settings
+        named[own] = Note(note.code, note.template, {**note.params, "field": name})
+    return named
+
+
+@router.get("/explain", response_class=HTMLResponse)
+async def show(request: Request) -> HTMLResponse:
+    """Answer the form, with an example's figures where the address names one."""
+    query = dict(request.query_params)
+    example = EXAMPLE_LOGS.get(query.get("example", ""))
+    log = ""
+    if example is not None:
+        log = example.log
+        own = {name: getattr(example, name) for name in _FIELDS if hasattr(example, name)}
+        # What the address says besides goes before what the example comes with.
+        query = {**own, **{name: text for name, text in query.items() if text}}
+    page = await run_in_threadpool(explain_page, query, log)
+    return page_parts.answer_page(request, "explain.html", page, "/explain")
+
+
+@router.post("/explain", response_class=HTMLResponse)
+async def explain(request: Request) -> HTMLResponse:
+    """Answer a log that was pasted, or a file in its place."""
+    form = await request.form(max_files=1, max_part_size=_MOST_BYTES)
+    query = {name: value for name, value in form.multi_items() if isinstance(value, str)}
+    log = query.pop("log", "")
+    file = form.get("file")
+    if isinstance(file, UploadFile) and file.filename:
+        log = (await file.read(_MOST_BYTES)).decode("utf-8", "replace")
+    page = await run_in_threadpool(
+        explain_page, query, log, is_fragment=wants_fragment(request)
+    )  # fmt: skip
+    return page_parts.answer_page(request, "explain.html", page, "/explain")

@@ -1,0 +1,77 @@
+"""Settings as people type or paste them: `name=value` lines, or an engine's own flags."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+
+from app.domain.errors import Malformed, OutOfRange, shown
+
+MAX_CHARACTERS = 20_000
+MAX_SETTINGS = 100
+MAX_NAME_CHARACTERS = 100
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+_NUMBER = re.compile(r"-?[0-9]{1,30}(\.[0-9]{1,30})?")
+_WORDS = {"true": True, "false": False, "null": None, "none": None}
+
+
+def parse_settings(text: str, *, field: str = "settings") -> dict[str, object]:
+    """Return settings by name, dashes read as underscores; a flag without a value is True.
+
+    >>> parse_settings("--max-model-len 32768 kv_cache_dtype=fp8 --enforce-eager")
+    {'max_model_len': 32768, 'kv_cache_dtype': 'fp8', 'enforce_eager': True}
+
+    Raises:
+        OutOfRange: for a text that is too long, or too many settings.
+        Malformed: for a word that is neither a flag nor `name=value`, naming it.
+
+    """
+    if len(text) > MAX_CHARACTERS:
+        raise OutOfRange("{field} must be at most {high} characters", field=field,
+                         high=MAX_CHARACTERS)  # fmt: skip
+    try:
+        words = shlex.split(text, comments=False)
+    except ValueError as error:
+        raise Malformed("{field} cannot be read: {why}", field=field, why=str(error)) from None
+    found: dict[str, object] = {}
+    index = 0
+    while index < len(words):
+        name, value, taken = _setting(words, index, field)
+        found[name] = value
+        index += taken
+    if len(found) > MAX_SETTINGS:
+        raise OutOfRange("{field} must have at most {high} entries", field=field,
+                         high=MAX_SETTINGS)  # fmt: skip
+    return found
+
+
+def _setting(words: list[str], index: int, field: str) -> tuple[str, object, int]:
+    """Return the name and value that begin at a word, and how many words they take."""
+    word = words[index].rstrip(",")
+    is_flag = word.startswith("-")
+    name, equals, text = word.lstrip("-").partition("=")
+    if not _NAME.fullmatch(name) or len(name) > MAX_NAME_CHARACTERS or not (is_flag or equals):
+        raise Malformed("{field} must be flags or name=value, got {value}", field=field,
+                        value=shown(word))  # fmt: skip
+    name = name.replace("-", "_")
+    if equals:
+        return name, value_of(text), 1
+    following = words[index + 1] if index + 1 < len(words) else "--"
+    if _NUMBER.fullmatch(following) or not (following.startswith("-") or "=" in following):
+        return name, value_of(following.rstrip(",")), 2
+    return name, True, 1
+
+
+def value_of(text: str) -> object:
+    """Return a value as its text reads: a number, true or false, JSON, else the text itself."""
+    if text.casefold() in _WORDS:
+        return _WORDS[text.casefold()]
+    if _NUMBER.fullmatch(text):
+        return float(text) if "." in text else int(text)
+    if text.startswith(("[", "{")):
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            return text
+    return text
