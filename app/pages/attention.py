@@ -16,7 +16,7 @@ from app.api.attention import attention_answer, compute_attention, start_experim
 from app.api.attention_schemas import DEFAULT_LAB_TOKENS, AttentionRequest, ExperimentRequest
 from app.api.lab_runs import collected
 from app.demo.budget import LabBusy, RunStopped
-from app.domain.errors import DomainError
+from app.domain.errors import DomainError, Unknown, shown
 from app.domain.notes import Note
 from app.pages.attention_view import (
     AttentionView,
@@ -196,8 +196,8 @@ def _typed_body(fields: Mapping[str, str]) -> dict[str, Any]:
         rows = [[_plain(value) for value in row] for row in read_rows(fields[name], name)]
         if name.startswith("past_"):
             body[name] = rows
-        elif len(rows) == 1:
-            body[name] = rows[0]
+        elif len(rows) <= 1:
+            body[name] = rows[0] if rows else []
         else:
             body["queries" if name == "query" else f"{name}s"] = rows
     return body
@@ -257,6 +257,9 @@ async def _ran(request: Request) -> Ran | None:
         return None
     fields = typed_fields(request.query_params)
     try:
+        if code not in EXPERIMENT_TITLES:
+            raise Unknown("{field} {value} is not known; known are {known}", field="experiment",
+                          value=shown(code), known=", ".join(EXPERIMENT_TITLES))  # fmt: skip
         body: dict[str, Any] = {
             "experiment": code,
             "seed": integer("seed", fields["seed"]),

@@ -134,13 +134,14 @@ def _weights_chart(answer: AttentionAnswer, shown: int, language: str) -> figure
         )
         for index in range(min(len(answer.weights), QUERIES_SHOWN))
     ]
-    return figures.bars(
+    chart = figures.bars(
         [index + 1 for index in range(shown)],
         series,
         kind="grouped",
         x_title=say(mark("position")),
         y_title=say(mark("weight")),
     )
+    return figures.with_plain_exponents(chart)
 
 
 def _output_chart(answer: AttentionAnswer, language: str) -> figures.Figure:
@@ -152,12 +153,13 @@ def _output_chart(answer: AttentionAnswer, language: str) -> figures.Figure:
         (mark("reference"), "fixed", answer.reference.output),
         (mark("without history"), "padding", answer.without_history.output),
     )
-    return figures.bars(
+    chart = figures.bars(
         [index + 1 for index in range(len(answer.output[-1]))],
         [(say(name), role, list(rows[-1]), False) for name, role, rows in ways],
         kind="grouped",
         x_title=say(mark("element of the output")),
     )
+    return figures.with_plain_exponents(chart)
 
 
 def experiment_view(result: ExperimentResult, language: str) -> ExperimentView:
@@ -208,7 +210,7 @@ def _lines_chart(result: ExperimentResult, lines: list[Series], language: str) -
     for trace, line in zip(figure["data"], lines, strict=True):
         if line.code.endswith(_SECOND_OF_PAIR):
             trace["line"] = {"dash": "dot"}
-    return figure
+    return figures.with_plain_exponents(figure)
 
 
 def _bars_chart(result: ExperimentResult, language: str) -> figures.Figure:
@@ -218,7 +220,7 @@ def _bars_chart(result: ExperimentResult, language: str) -> figures.Figure:
         for index in range(len(result.columns))
         if all(type(row.figures[index]) is float for row in result.rows)
     ]
-    return figures.bars(
+    chart = figures.bars(
         [_words(row.label, language) for row in result.rows],
         [
             (
@@ -231,3 +233,4 @@ def _bars_chart(result: ExperimentResult, language: str) -> figures.Figure:
         ],
         kind="grouped",
     )
+    return figures.with_plain_exponents(chart)

@@ -199,9 +199,10 @@ def _growth_chart(
         # What is not counted has no place on an axis of powers.
         if all(column)
     ]
-    return figures.lines(
+    chart = figures.lines(
         series, x_title=say(mark("length, tokens")), y_title="MAC", log_x=True, log_y=True
     )
+    return figures.with_plain_exponents(chart)
 
 
 def _decode_row(decode: Decode) -> DecodeRow:
@@ -277,18 +278,19 @@ def measured_view(
 def _measured_chart(
     points: Sequence[MeasuredPoint], language: str, *, by_work: bool
 ) -> figures.Figure:
-    """Return seconds over length, or over counted work; both axes in powers."""
+    """Return time over length, or over counted work; both axes in powers."""
     say = translations(language).gettext
     series = []
     for way, role in (("cached", "effective"), ("uncached", "padding")):
         own = [point for point in points if point.way == way]
         if own:
             x = [point.macs if by_work else point.length_tokens for point in own]
-            series.append((say(WAYS[way]), role, x, [point.seconds for point in own]))
-    return figures.lines(
+            series.append((say(WAYS[way]), role, x, [point.seconds * 1000 for point in own]))
+    chart = figures.lines(
         series,
         x_title=say(mark("counted work, MAC")) if by_work else say(mark("length, tokens")),
-        y_title=say(mark("seconds a step")),
+        y_title=say(mark("milliseconds a step")),
         log_x=True,
         log_y=True,
     )
+    return figures.with_plain_exponents(chart)

@@ -110,3 +110,13 @@ def lines(
     if log_y:
         layout["yaxis"] = {**layout["yaxis"], "type": "log"}
     return {"data": data, "layout": layout}
+
+
+def with_plain_exponents(figure: Figure) -> Figure:
+    """Return the figure with ticks that read 1e+15 where they are very large or small.
+
+    Plotly writes powers of ten with superscripts, whose inline styles the page's policy refuses.
+    """
+    for name in ("xaxis", "yaxis"):
+        figure["layout"][name] = {**figure["layout"][name], "exponentformat": "e"}
+    return figure

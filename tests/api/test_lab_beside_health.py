@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -64,11 +65,15 @@ LARGE = {
 
 
 @pytest.mark.parametrize(
-    ("path", "body"),
-    [("/api/v1/attention/experiments", LONG), ("/api/v1/attention", LARGE)],
+    ("path", "sent"),
+    [
+        ("/api/v1/attention/experiments", {"json": LONG}),
+        ("/api/v1/attention", {"json": LARGE}),
+        ("/cost/measured", {"data": {"lab_device": "numpy"}}),
+    ],
 )
-def test_health_answers_while_the_lab_works(url: str, path: str, body: object) -> None:
-    """An experiment, or the largest question, holds nobody up.
+def test_health_answers_while_the_lab_works(url: str, path: str, sent: dict[str, Any]) -> None:
+    """An experiment, the largest question or a measured run holds nobody up.
 
     A blocked loop would answer once or twice, late; of many answers one in twenty may wait for
     others who use the machine, and so it is tried a few times.
@@ -76,7 +81,7 @@ def test_health_answers_while_the_lab_works(url: str, path: str, body: object) -
     seen = []
     for _ in range(TRIES):
         work = threading.Thread(
-            target=httpx.post, args=(url + path,), kwargs={"json": body, "timeout": 60}
+            target=httpx.post, args=(url + path,), kwargs={**sent, "timeout": 60}
         )
         seconds = health_seconds(url, work)
         slow = seconds[len(seconds) * 19 // 20]
