@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlencode
 
 import pytest
@@ -13,6 +13,9 @@ from typer.testing import CliRunner
 
 from app.api.lab_runs import RUNS
 from app.cli import app as cli
+from app.demo.budget import RunStopped
+from app.demo.measure import MeasuredPoint
+from app.domain.notes import Note
 from app.pages.cost import EXAMPLES, device_choices
 from app.pages.streams import MEDIA_TYPE
 
@@ -185,10 +188,32 @@ def test_the_examples_are_good(client: TestClient) -> None:
         assert client.get(f"/cost?device={choice.value}").status_code == 200
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a run end before its last point, so that a test is short."""
-    monkeypatch.setattr("app.pages.cost.RUN_SECONDS", 0.05)
+class StoppedRun:
+    """A run that gives two points and is then over its time."""
+
+    def __init__(self) -> None:
+        self._left = [512, 1024]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> MeasuredPoint:
+        if not self._left:
+            raise RunStopped(Note("over_time", "Over {seconds} seconds.", {"seconds": "20"}))
+        length = self._left.pop(0)
+        return MeasuredPoint(
+            way="cached", length_tokens=length, seconds=length / 10**6, macs=1000 * length,
+            backend="numpy", device="cpu", done=length // 512, total=14,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Do nothing: there is no process."""
 
 
 def lines(client: TestClient, **data: str) -> list[dict[str, Any]]:
@@ -214,15 +239,26 @@ def test_a_measured_run_streams_its_points(client: TestClient) -> None:
     assert "Each point is the best of" in last["html"]
 
 
-@pytest.mark.usefixtures("quick")
-def test_a_run_over_its_time_keeps_its_points(client: TestClient) -> None:
-    """A run that is stopped says so under the points that it has."""
+def test_a_run_over_its_time_keeps_its_points(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that is stopped says so, under the points that it has; the plain page has none."""
+    monkeypatch.setattr("app.pages.cost._start", lambda _: StoppedRun())
     last = lines(client, lab_device="numpy")[-1]
-    assert "The run was stopped after 0.05 seconds." in last["html"]
-    assert "<tr><td>" in last["html"]
+    assert "Over 20 seconds." in last["html"]
+    assert last["html"].count("<tr><td>") == 2
+    assert '<td class="number">0.512</td>' in last["html"]
     answer = client.post("/cost/measured", data={"lab_device": "numpy"})
     assert answer.status_code == 422
-    assert "The run was stopped" in answer.text
+    assert "Over 20 seconds." in answer.text
+
+
+def test_a_run_has_its_limit(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page gives a run the seconds that it says."""
+    monkeypatch.setattr("app.pages.cost.RUN_SECONDS", 0.01)
+    answer = client.post("/cost/measured", data={"lab_device": "numpy"})
+    assert answer.status_code == 422
+    assert "The run was stopped after 0.01 seconds." in answer.text
 
 
 def test_without_a_script_the_page_has_all_points(client: TestClient) -> None:
