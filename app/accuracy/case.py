@@ -26,17 +26,21 @@ class Evidence(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One figure as measured and as computed; `unit` is empty for words and plain counts."""
+    """One figure as measured and as computed; `unit` is empty for words and plain counts.
+
+    `is_within`: ours is inside what the digits of a printed figure leave open.
+    """
 
     name: str
     measured: int | str
     computed: int | str | None
     unit: str = ""
+    is_within: bool = False
 
     @property
     def agrees(self) -> bool:
-        """Return whether they are the same."""
-        return self.measured == self.computed
+        """Return whether they are the same, as far as the measured one says."""
+        return self.is_within or self.measured == self.computed
 
     @property
     def difference(self) -> int | None:

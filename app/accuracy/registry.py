@@ -23,6 +23,10 @@ _SUITES = (
     ("vllm_pools", "RELEASES"),
     ("vllm_parts", "PARALLEL"),
     ("vllm_parts", "HASHES"),
+    ("vllm_steps", "POOL"),
+    ("vllm_steps", "MANAGER"),
+    ("vllm_steps", "TRACES"),
+    ("vllm_logs", "SUITE"),
 )
 
 

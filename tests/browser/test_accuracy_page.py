@@ -14,8 +14,8 @@ def test_cases_are_asked_and_filtered(watched: Watched, base_url: str) -> None:
     """The page shows how far it is until all are asked; filters change the table and address."""
     page = watched.page
     page.goto(f"{base_url}/accuracy")
-    expect(page.locator("#summary")).to_contain_text("0 not reproduced", timeout=60_000)
-    expect(page.locator("#progress")).to_have_count(0, timeout=60_000)
+    expect(page.locator("#summary")).to_contain_text("0 not reproduced", timeout=200_000)
+    expect(page.locator("#progress")).to_have_count(0, timeout=200_000)
     page.get_by_label("Kind of case").select_option("yardstick")
     expect(page.locator("#cases")).to_contain_text("Cases 1–8 / 8")
     expect(page).to_have_url(f"{base_url}/accuracy?suite=yardstick")
@@ -30,7 +30,7 @@ def test_what_is_not_reproduced_says_why(watched: Watched, base_url: str) -> Non
     """The example leads to the cases with a reason."""
     page = watched.page
     page.goto(f"{base_url}/accuracy")
-    expect(page.locator("#progress")).to_have_count(0, timeout=60_000)
+    expect(page.locator("#progress")).to_have_count(0, timeout=200_000)
     page.get_by_role("link", name="What is not reproduced, and why").click()
     expect(page.locator("#cases")).to_contain_text("the engine stopped")
 

@@ -16,7 +16,7 @@ def asked() -> None:
     """Have every case asked before a page is looked at."""
     run = process_run()
     run.start()
-    assert run.wait(60)
+    assert run.wait(200)
 
 
 def test_the_page(client: TestClient) -> None:
