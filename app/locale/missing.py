@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -176,10 +176,11 @@ def translated() -> frozenset[str]:
     return frozenset(found)
 
 
-def missing() -> dict[str, str]:
-    """Return the strings that Chinese pages would show in English, with their files."""
+def missing(found: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the strings, all or those given, that Chinese pages would show in English."""
     known = translated()
-    return {text: file for text, file in strings().items() if text not in known and _words(text)}
+    every = strings() if found is None else found
+    return {text: file for text, file in every.items() if text not in known and _words(text)}
 
 
 def _words(text: str) -> bool:

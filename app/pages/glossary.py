@@ -65,7 +65,7 @@ GLOSSARY = (
             ),
             Term(
                 "KV head",
-                "KV 头",
+                "KV head（KV 头）",
                 mark(
                     "One set of keys and values of a layer. Grouped queries have fewer KV heads "
                     "than query heads."
