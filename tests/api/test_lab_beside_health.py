@@ -17,7 +17,7 @@ import pytest
 LIMIT_SECONDS = 0.1
 TRIES = 5
 START_SECONDS = 30
-LONG = {"experiment": "error_by_length", "length_tokens": 512, "device": "numpy"}
+LONG = {"experiment": "error_by_length", "length_tokens": 512}
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def health_seconds(url: str, work: threading.Thread) -> list[float]:
 
 LARGE = {
     "query": [0.5] * 256, "past_keys": [[0.25] * 256] * 250, "past_values": [[2.0] * 256] * 250,
-    "new_key": [0.25] * 256, "new_value": [2.0] * 256, "device": "numpy",
+    "new_key": [0.25] * 256, "new_value": [2.0] * 256,
 }  # fmt: skip
 
 
@@ -69,7 +69,7 @@ LARGE = {
     [
         ("/api/v1/attention/experiments", {"json": LONG}),
         ("/api/v1/attention", {"json": LARGE}),
-        ("/cost/measured", {"data": {"lab_device": "numpy"}}),
+        ("/cost/measured", {"data": {"lab_device": "auto"}}),
     ],
 )
 def test_health_answers_while_the_lab_works(url: str, path: str, sent: dict[str, Any]) -> None:
