@@ -16,7 +16,8 @@ from app.domain.checks import checked_int
 from app.domain.errors import Conflict, OutOfRange
 from app.domain.formats import StateGroup
 from app.domain.notes import Note
-from app.domain.state import MAX_TOKENS, ChunkedAttention
+from app.domain.per_token import peak_tokens
+from app.domain.state import MAX_TOKENS
 
 MAX_BYTES = 2**53
 MAX_CONCURRENCY = 10**9
@@ -126,15 +127,9 @@ class StateDemand:
             for group in groups:
                 total += group.fixed_bytes
                 if group.position_bytes:
-                    blocks = -(-_peak_positions(group, own) // self.block_size)
+                    blocks = -(-peak_tokens(group.state, own) // self.block_size)
                     total += blocks * self.block_size * group.position_bytes
         return total
-
-
-def _peak_positions(group: StateGroup, tokens: int) -> int:
-    if isinstance(group.state, ChunkedAttention):
-        return min(tokens, group.state.chunk - 1)
-    return group.state.kept_tokens(tokens)
 
 
 def fits(demands: Sequence[Demand], rooms: Sequence[int], tokens: int, concurrency: int) -> bool:

@@ -1,6 +1,8 @@
 """What one sequence takes at each of a list of lengths: the slope, the windows, the fixed part.
 
 A figure a token hides that windows stop growing and that states never grow; this table does not.
+A layer that drops its positions at a chunk's boundary is counted at the most it held on the way to
+a length, which is what must be kept free for it: so no row takes less than a shorter one.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from dataclasses import dataclass
 
 from app.domain.checks import checked_int
 from app.domain.formats import KvFormats, StateGroup, state_groups
-from app.domain.per_token import window_positions
+from app.domain.per_token import peak_tokens, window_positions
 from app.domain.state import MAX_TOKENS, CrossAttention, ModelState
 
 # 1k, 2k, 4k … 1M positions.
@@ -21,10 +23,10 @@ CONTEXT_TOKENS = tuple(2**power for power in range(10, 21))
 class ContextRow:
     """One sequence of `tokens` positions, by what its bytes depend on.
 
-    `growing_bytes` goes with every position, `window_bytes` with those still in sight,
-    `fixed_bytes` with none (states, and the encoder's side of cross-attention).
-    `as_if_full_bytes` is what the formula says that keeps every position in every layer which
-    keeps positions.
+    `growing_bytes` goes with every position, `window_bytes` with those still in sight (of a
+    chunk: at its fullest on the way), `fixed_bytes` with none (states, and the encoder's side
+    of cross-attention). `as_if_full_bytes` is what the formula says that keeps every position in
+    every layer which keeps positions.
     """
 
     tokens: int
@@ -69,7 +71,7 @@ def _row(groups: tuple[StateGroup, ...], tokens: int) -> ContextRow:
     growing = window = as_if_full = 0
     fixed = sum(group.fixed_bytes for group in groups) if tokens else 0
     for group in groups:
-        held = group.position_bytes * group.state.kept_tokens(tokens)
+        held = group.position_bytes * peak_tokens(group.state, tokens)
         if isinstance(group.state, CrossAttention):
             fixed += held
             continue

@@ -59,6 +59,17 @@ def window_positions(state: State) -> int | None:
     return None
 
 
+def peak_tokens(state: State, tokens: int) -> int:
+    """Return the most positions a state holds on the way to `tokens`; it never falls with them.
+
+    A chunk is dropped at its boundary, so its peak lies just before one; every other state holds
+    its most at the end.
+    """
+    if isinstance(state, ChunkedAttention):
+        return min(tokens, state.chunk - 1)
+    return state.kept_tokens(tokens)
+
+
 def grows(state: State) -> bool:
     """Return whether every further token adds to this state."""
     if isinstance(state, FullAttention):

@@ -79,6 +79,7 @@ class ModelView:
     shape: Shape
     contexts: tuple[ContextRow, ...]
     chart: figures.Figure
+    has_chunks: bool
     is_straight: bool
     misleading: Note | None
     draft_layers: int
@@ -107,6 +108,7 @@ def model_view(
         shape=shape_of(state, formats),
         contexts=contexts,
         chart=context_chart([("", contexts)], language),
+        has_chunks="chunked_attention" in state.kinds,
         is_straight=all(row.total_bytes == row.as_if_full_bytes for row in contexts),
         misleading=_misleading(contexts),
         draft_layers=len(reading.draft_layers),

@@ -7,7 +7,10 @@ import json
 import pytest
 
 from app.catalog import build, models
+from app.domain.context_table import CONTEXT_TOKENS, context_table
+from app.domain.dtypes import dtype_named
 from app.domain.errors import DomainError, Unknown
+from app.domain.formats import KvFormats
 
 ROWS = list(models.index().values())
 
@@ -94,3 +97,18 @@ def test_long_lists_of_modules_are_counted() -> None:
         "bits": 4, "modules_count": 65, "short": ["y"], "map_count": 80,
     }  # fmt: skip
     assert (entry["parameters"], entry["agreeing_sources"], entry["note"]) == (7, 2, "")
+
+
+def test_in_every_table_over_context_lengths_more_tokens_never_take_less() -> None:
+    """Every entry that is read, at the table's lengths and around a chunk's boundary."""
+    read = [row["id"] for row in ROWS if row["readable"]]
+    assert len(read) > 500
+    bf16 = KvFormats.same(dtype_named("bf16"))
+    lengths = (0, 1, 3, 4, 5, 127, 128, 129, 8191, 8192, 8193, *CONTEXT_TOKENS)
+    fallen = []
+    for name in read:
+        rows = context_table(models.read_entry(name).state, bf16, sorted(set(lengths)))
+        totals = [row.total_bytes for row in rows]
+        if totals != sorted(totals):
+            fallen.append(name)
+    assert fallen == []

@@ -302,3 +302,21 @@ def test_a_load_is_checked(wrong: dict[str, int]) -> None:
     """A load of nothing is refused."""
     with pytest.raises(OutOfRange):
         Load(**{"tokens": 1, "concurrency": 1, **wrong})
+
+
+chunks = st.builds(ChunkedAttention, kv_heads=st.integers(1, 4), k_dim=st.integers(1, 64),
+                   v_dim=st.integers(1, 64), chunk=st.integers(1, 3000))  # fmt: skip
+
+
+@given(models(chunks | growing_states()), formats(), block_sizes,
+       st.lists(st.integers(1, 20_000), min_size=2, max_size=8), st.integers(0, 10**9))  # fmt: skip
+def test_longer_contexts_never_let_more_requests_in(
+    model: ModelState, kept: KvFormats, block: int, lengths: list[int], room: int
+) -> None:
+    """With chunks as without: the more tokens, the more bytes, and the fewer requests fit."""
+    demands = rank_demands(model, kept, ONE, block)
+    ordered = sorted(lengths)
+    taken = [sum(demand(tokens) for demand in demands) for tokens in ordered]
+    fitting = [largest_concurrency(demands, [room], tokens) for tokens in ordered]
+    assert taken == sorted(taken)
+    assert fitting == sorted(fitting, reverse=True)

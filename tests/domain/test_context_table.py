@@ -23,6 +23,7 @@ from app.domain.state import (
     State,
     StateTensor,
 )
+from tests.domain.strategies import formats, models
 
 BF16 = KvFormats.same(dtype_named("bf16"))
 FULL = FullAttention(kv_heads=16, k_dim=128, v_dim=128)
@@ -71,7 +72,8 @@ def test_gemma_3_27b_is_not() -> None:
         (STATE, 0, 0, 0, 0, 0),
         (CROSS, 7, 0, 0, 1500 * 64, 0),
         (CROSS, 0, 0, 0, 0, 0),
-        (ChunkedAttention(kv_heads=1, k_dim=8, v_dim=8, chunk=10), 25, 0, 5 * 32, 0, 25 * 32),
+        (ChunkedAttention(kv_heads=1, k_dim=8, v_dim=8, chunk=10), 25, 0, 9 * 32, 0, 25 * 32),
+        (ChunkedAttention(kv_heads=1, k_dim=8, v_dim=8, chunk=10), 7, 0, 7 * 32, 0, 7 * 32),
         (LatentAttention(latent_dim=512, rope_dim=64), 3, 3 * 1152, 0, 0, 3 * 1152),
         (LatentAttention(latent_dim=4, rope_dim=4, window=3), 9, 0, 2 * 16, 0, 9 * 16),
         (
@@ -113,12 +115,26 @@ def test_a_length_is_a_number_of_positions(bad: object, error: type[Exception]) 
         context_table(model(FULL), BF16, [bad])  # type: ignore[list-item]
 
 
-@given(st.lists(st.integers(0, 10**9), min_size=2, max_size=8))
+@given(
+    drawn=models(),
+    kept=formats(),
+    lengths=st.lists(st.integers(0, 10**9) | st.integers(0, 100), min_size=2, max_size=8),
+)
 def test_more_never_takes_less_and_a_window_never_more_than_full(
-    lengths: list[int],
+    drawn: ModelState, kept: KvFormats, lengths: list[int]
 ) -> None:
-    """The total never falls with the length, and stays under the formula plus the fixed part."""
-    rows = context_table(model(FULL, WINDOW, STATE, CROSS), BF16, sorted(lengths))
-    totals = [row.total_bytes for row in rows]
-    assert totals == sorted(totals)
+    """No part falls with the length; the total stays under the formula plus the fixed part."""
+    rows = context_table(drawn, kept, sorted(lengths))
+    for part in ("growing_bytes", "window_bytes", "fixed_bytes", "total_bytes"):
+        values = [getattr(row, part) for row in rows]
+        assert values == sorted(values)
     assert all(row.total_bytes <= row.as_if_full_bytes + row.fixed_bytes for row in rows)
+
+
+def test_a_row_is_the_most_held_on_the_way() -> None:
+    """The windows of a row are the largest of what every shorter length keeps."""
+    chunk = ChunkedAttention(kv_heads=1, k_dim=8, v_dim=8, chunk=6)
+    most = 0
+    for row in context_table(model(chunk), BF16, range(20)):
+        most = max(most, chunk.kept_tokens(row.tokens))
+        assert row.window_bytes == most * 32
