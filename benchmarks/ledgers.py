@@ -1,9 +1,9 @@
 """What a call costs beside a bare echo of the same shapes, and a page beside its budget.
 
 The small call is asked of two servers, ours and the echo, over a kept connection, and the CPU time
-of the server processes is compared; everything else is driven through the ASGI interface of one
-process, so that the client does not count. Figures are the best of several rounds, and the two sides
-of a ratio are measured in turn within one round.
+of the server processes is compared; all else is driven through the ASGI interface of one process,
+so that the client does not count. Figures are the best of several rounds, and the two sides of a
+ratio are measured in turn within one round.
 """
 
 from __future__ import annotations

@@ -53,4 +53,4 @@ def test_element_bytes() -> None:
     with pytest.raises(OutOfRange, match="between 1 and 64"):
         dtype_of_element_bytes(0)
     with pytest.raises(WrongType):
-        dtype_of_element_bytes(True)
+        dtype_of_element_bytes("2")  # type: ignore[arg-type]

@@ -16,6 +16,7 @@ from app.web.patience import Patience
 
 async def reader(scope: Scope, receive: Receive, send: Send) -> None:
     """Read the whole body, then answer its length."""
+    assert scope["type"] == "http"
     body = b""
     more = True
     while more:
