@@ -21,9 +21,15 @@ _SUFFIX = ".hub"
 _PIECE_BYTES = 4096
 
 
-def default_folder() -> Path:
-    """Return the user's cache folder for this program (XDG base directories)."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+def default_folder() -> Path | None:
+    """Return the user's cache folder for this program (XDG base directories).
+
+    A user without a home, as in a container that runs as any number, has none.
+    """
+    try:
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:
+        return None
     return Path(base) / "kv-ledger" / "hub"
 
 

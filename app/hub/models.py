@@ -110,9 +110,9 @@ def hub_access(settings: Settings) -> HubAccess:
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise Unsupported("{field}: the Hub endpoint set on this server is no http address",
                           field="hub")  # fmt: skip
+    folder = Path(settings.hub_cache_dir) if settings.hub_cache_dir else default_folder()
     cache = None
-    if settings.hub_cache_bytes:
-        folder = Path(settings.hub_cache_dir) if settings.hub_cache_dir else default_folder()
+    if settings.hub_cache_bytes and folder is not None:
         cache = HubCache(folder=folder, limit_bytes=settings.hub_cache_bytes)
     return HubAccess(
         client=Client(endpoint=endpoint, allow_private=settings.hub_allow_private),

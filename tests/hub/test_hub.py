@@ -564,6 +564,18 @@ def test_the_cache_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     assert default_folder() == Path.home() / ".cache" / "kv-ledger" / "hub"
 
 
+def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container that runs as any number everything is read anew."""
+
+    def homeless() -> Path:
+        raise RuntimeError
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    assert default_folder() is None
+    assert hub_access(Settings(hub_enabled=True)).cache is None
+
+
 def test_no_other_module_opens_a_connection(root: Path) -> None:
     """Only app/hub imports what could reach a network."""
     users = {
