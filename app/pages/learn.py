@@ -17,13 +17,14 @@ from app.domain.exercises import EXERCISE_KINDS, make_exercise
 from app.domain.notes import Note
 from app.domain.practice import MAX_SEED, Exercise, Verdict
 from app.pages.model_form import integer
-from app.pages.page_parts import answer_page
+from app.pages.page_parts import answer_page, curl
 from app.pages.problems import Problems, problems_of
 
 router = APIRouter(include_in_schema=False)
 
 ADDRESS = "/learn"
 TEMPLATE = "learn.html"
+API = "http://127.0.0.1:8000/api/v1"
 FIRST_KIND = next(iter(EXERCISE_KINDS))
 # A figure's field is named for its code, so that no figure can be taken for a field of the form.
 FIGURE = "figure."
@@ -57,6 +58,7 @@ class LearnPage:
     verdict: Verdict | None
     problems: Problems
     next_query: str
+    curl: str
     query: str
 
 
@@ -66,6 +68,7 @@ def learn_page(query: QueryParams) -> LearnPage:
     exercise = make_exercise(FIRST_KIND, 0)
     verdict: Verdict | None = None
     given = _given(query)
+    said = ""
     try:
         kind = query.get("kind", FIRST_KIND)
         exercise = make_exercise(kind, integer("seed", query.get("seed", "0")))
@@ -77,6 +80,7 @@ def learn_page(query: QueryParams) -> LearnPage:
                 conditions=list(given.conditions),
             )
             _, verdict = compute_check(kind, asked)
+            said = curl(f"exercises/{kind}/check", asked.model_dump())
     except (DomainError, ValidationError) as error:
         problems |= problems_of(error, _FORM_FIELDS, "kind")
     after = exercise.seed + 1 if exercise.seed < MAX_SEED else 0
@@ -87,6 +91,7 @@ def learn_page(query: QueryParams) -> LearnPage:
         verdict=verdict,
         problems=problems,
         next_query=urlencode({"kind": exercise.kind, "seed": after}),
+        curl=said or f"curl -s '{API}/exercises/{exercise.kind}?seed={exercise.seed}'",
         query=_canonical(exercise, given, is_checked=verdict is not None),
     )
 

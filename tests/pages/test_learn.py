@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+from html import unescape
 from urllib.parse import urlencode
 
 import pytest
@@ -88,6 +91,18 @@ def test_an_answer_is_a_fragment_for_htmx(client: TestClient) -> None:
     assert answer.headers["hx-replace-url"] == (
         "/learn?kind=hand_attention&seed=0&figure.output=3&omission=other_heads&check=1"
     )
+
+
+def test_the_same_through_the_api_is_said(client: TestClient) -> None:
+    """The question is a GET, an answer the body of its check, and the API judges it alike."""
+    text = unescape(page(client, kind="hand_attention", seed=2))
+    assert "/api/v1/exercises/hand_attention?seed=2'" in text
+    checked = unescape(page(client, kind="hand_attention", check=1, **{"figure.output": "3"}))
+    command = checked.partition('id="curl">')[2].partition("</pre>")[0]
+    assert "/exercises/hand_attention/check" in command
+    body = json.loads(shlex.split(command)[-1])
+    answer = client.post("/api/v1/exercises/hand_attention/check", json=body)
+    assert answer.json()["right_parts"] >= 1
 
 
 def test_a_mistyped_answer_is_escaped(client: TestClient) -> None:
