@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field
 
 from app.api.answers import Answer
 from app.api.fit import FitAnswer, fit_answer, lines_of, range_text
+from app.api.fit_advice import Patience
 from app.api.fit_compute import FitParts, compute_fit
 from app.api.fit_schemas import DEFAULT_UTILISATION, FitRequest
 from app.api.problems import REFUSED
@@ -150,9 +151,10 @@ def compute_compare(requests: list[FitRequest]) -> list[tuple[FitRequest, FitPar
 def answer_compare(request: CompareRequest) -> CompareAnswer:
     """Return the answer of `/compare`."""
     calculations = compute_compare(request.calculations)
+    patience = Patience()
     return CompareAnswer(
         rows=compare_rows(calculations),
-        calculations=[fit_answer(own, parts) for own, parts in calculations],
+        calculations=[fit_answer(own, parts, patience) for own, parts in calculations],
     )
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from pydantic import Field
 
 from app.api.answers import Answer, Explained, notes_answer
-from app.api.fit_advice import Change, Devices, changes, fewest_devices
+from app.api.fit_advice import Change, Devices, Patience, changes, fewest_devices
 from app.api.fit_compute import FitParts, compute_fit, state_lines, vllm_settings
 from app.api.fit_schemas import DEFAULT_UTILISATION, FitRequest
 from app.api.problems import REFUSED
 from app.api.routing import JsonRoute
 from app.api.schemas import CatalogueModel
+from app.api.watched_runs import GONE_STATUS, WatchedRun, result_for
 from app.domain.capacity import MAX_CONCURRENCY, Basis, Line
 from app.domain.errors import DomainError
 from app.domain.notes import Note
@@ -20,6 +22,7 @@ from app.domain.per_token import omissions, shape_of
 from app.domain.state import MAX_TOKENS
 from app.domain.units import bytes_text
 from app.domain.working import Working
+from app.readers.traces import Progress, TraceCancelled
 
 router = APIRouter(tags=["fit"], responses=REFUSED, route_class=JsonRoute)
 _COUNTED = frozenset({"weights", "activations", "communication", "cuda_graphs"})
@@ -223,7 +226,9 @@ def workings_of(parts: FitParts) -> dict[str, Working]:
         ),
         "max_concurrency": Working(
             symbols="⌊room ÷ bytes of a request⌋, on the rank where it is smallest",
-            numbers=f"⌊{room} ÷ {each} B⌋ = {answer.max_concurrency}",
+            numbers=f"⌊max(0, {room}) ÷ {each} B⌋ = {answer.max_concurrency}"
+            if answer.room < 0
+            else f"⌊{room} ÷ {each} B⌋ = {answer.max_concurrency}",
             result=answer.max_concurrency,
             unit="requests",
             source="whole blocks of every layer; one more request does not fit",
@@ -250,17 +255,18 @@ def left_out(parts: FitParts) -> tuple[Note, ...]:
     return tuple(note for note in notes if note.code not in _COUNTED)
 
 
-def answer_fit(request: FitRequest) -> FitAnswer:
+def answer_fit(request: FitRequest, patience: Patience | None = None) -> FitAnswer:
     """Return the answer of `/fit`."""
-    parts = compute_fit(request)
-    return fit_answer(request, parts)
+    return fit_answer(request, compute_fit(request), patience)
 
 
-def fit_answer(request: FitRequest, parts: FitParts) -> FitAnswer:
-    """Return what fits as JSON shows it."""
+def fit_answer(request: FitRequest, parts: FitParts, patience: Patience | None = None) -> FitAnswer:
+    """Return what fits as JSON shows it; advice as far as `patience` lasts."""
     answer = parts.answer
-    tried = changes(request, parts) if request.advise and answer.fits is not True else ()
-    fewest = fewest_devices(request, parts) if request.advise else None
+    patience = patience or Patience()
+    is_asked = request.advise and answer.fits is not True
+    tried = changes(request, parts, patience) if is_asked else ()
+    fewest = fewest_devices(request, parts, patience) if request.advise else None
     moved = transfer_of(request, parts)
     workings = workings_of(parts)
     rows = [_change(change) for change in tried]
@@ -307,7 +313,7 @@ def fit_answer(request: FitRequest, parts: FitParts) -> FitAnswer:
         engine_command=command_of(request, parts),
         formula=workings["max_concurrency"].numbers,
         workings=workings,
-        assumptions=notes_answer(assumptions_of(parts)),
+        assumptions=notes_answer((*assumptions_of(parts), *patience.notes)),
         not_counted=notes_answer(left_out(parts)),
     )
 
@@ -380,8 +386,17 @@ def _offload(row: Offload) -> OffloadAnswer:
     )
 
 
-# Advice asks many times over: in a thread, not in the loop.
-@router.post("/fit", summary="What fits: concurrency, context, devices")
-def fit_call(request: FitRequest) -> FitAnswer:
+@router.post("/fit", summary="What fits: concurrency, context, devices", response_model=FitAnswer)
+async def fit_call(request: FitRequest, caller: Request) -> FitAnswer | Response:
     """Return each memory line with its basis, what fits, and the line that decides."""
-    return answer_fit(request)
+    if not request.advise:
+        return await run_in_threadpool(answer_fit, request)
+
+    def compute(progress: Progress) -> FitAnswer:
+        return answer_fit(request, Patience(look=lambda: progress(0, 0)))
+
+    # Advice asks many times over, and ends when nobody waits for it.
+    try:
+        return await result_for(caller, WatchedRun(compute))
+    except TraceCancelled:
+        return Response(status_code=GONE_STATUS)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
-from app.api.fit_compute import FitParts, compute_fit
+from app.api.fit_compute import FitParts, compute_fit, fits_surely, least_state
 from app.api.fit_schemas import DEFAULT_UTILISATION, FitRequest
 from app.domain.errors import DomainError
 from app.domain.notes import Note
@@ -14,6 +15,8 @@ from app.domain.units import bytes_text
 
 MAX_DEVICES = 64
 MAX_TRIES = 400
+# Advice is given on the way; an answer may not wait longer for it.
+ADVICE_SECONDS = 2.0
 MORE_UTILISATION = 0.97
 FEWER_BATCH_TOKENS = 2048
 # A row that every format divides: more bytes than elements are more than 8 bits an element.
@@ -42,19 +45,68 @@ class Devices:
     pipeline: int
 
 
-def changes(request: FitRequest, parts: FitParts) -> tuple[Change, ...]:
-    """Return single changes in order of how little they take away; the first that fits is least."""
+def _nothing() -> None:
+    """Let the search go on."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Patience:
+    """How long to look for advice; `look` is called before each try and may raise to stop."""
+
+    look: Callable[[], None] = _nothing
+    ends_at: float = field(default_factory=lambda: time.monotonic() + ADVICE_SECONDS)
+    has_ended: bool = False
+
+    def lasts(self) -> bool:
+        """Return whether there is time for another try; let others run in between."""
+        self.look()
+        time.sleep(0)
+        self.has_ended = self.has_ended or time.monotonic() >= self.ends_at
+        return not self.has_ended
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """Return a sentence where the search was cut short."""
+        if not self.has_ended:
+            return ()
+        return (Note("advice_cut", "The search for changes and for the fewest devices was ended "
+                     "after {seconds} s: there may be more than it found.",
+                     {"seconds": f"{ADVICE_SECONDS:g}"}),)  # fmt: skip
+
+
+def changes(
+    request: FitRequest, parts: FitParts, patience: Patience | None = None
+) -> tuple[Change, ...]:
+    """Return single changes in order of how little they take away; the first that fits is least.
+
+    A change that wins nothing is left out. Drawn lengths play no part in whether the load fits.
+    """
+    patience = patience or Patience()
     found = []
-    for field, value, costs in _candidates(request, parts):
+    for name, value, costs in _candidates(request, parts):
+        if not patience.lasts():
+            break
         try:
-            after = compute_fit(request.model_copy(update={field: value}))
+            after = compute_fit(request.model_copy(update={"lengths": None, name: value}))
         except DomainError:
             continue
-        found.append(_change(field, value, costs, parts, after))
+        if _gains(parts, after):
+            found.append(_change(name, value, costs, parts, after))
     return tuple(found)
 
 
-def _change(field: str, value: Any, costs: Note, before: FitParts, after: FitParts) -> Change:
+def _gains(before: FitParts, after: FitParts) -> bool:
+    """Return whether a change leaves more room, asks for less, or lets more fit."""
+    old, new = before.answer, after.answer
+    return (
+        new.fits is not old.fits
+        or new.room - new.needed_bytes > old.room - old.needed_bytes
+        or new.max_concurrency > old.max_concurrency
+        or new.max_context > old.max_context
+    )
+
+
+def _change(name: str, value: Any, costs: Note, before: FitParts, after: FitParts) -> Change:
     room = after.answer.room - before.answer.room
     asked = before.answer.needed_bytes - after.answer.needed_bytes
     buys = Note(
@@ -63,7 +115,7 @@ def _change(field: str, value: Any, costs: Note, before: FitParts, after: FitPar
         {"room": bytes_text(room), "asked": bytes_text(asked)},
     )
     return Change(
-        field=field,
+        field=name,
         value=value,
         fits=after.answer.fits,
         max_concurrency=after.answer.max_concurrency,
@@ -124,7 +176,9 @@ def _candidates(request: FitRequest, parts: FitParts) -> Iterator[tuple[str, Any
                 )
 
 
-def fewest_devices(request: FitRequest, parts: FitParts) -> Devices | None:
+def fewest_devices(
+    request: FitRequest, parts: FitParts, patience: Patience | None = None
+) -> Devices | None:
     """Return the fewest devices of a replica on which the load fits for certain, at most 64.
 
     Tried are all ways to split so many devices into tensor ranks and stages, most tensor ranks
@@ -135,8 +189,10 @@ def fewest_devices(request: FitRequest, parts: FitParts) -> Devices | None:
         return None
     if request.weights is not None and request.weights.bytes_per_rank is not None:
         return None
-    usable = max(parts.budget.usable(parts.budget.memory.high_bytes), 1)
-    least = max(1, -(-parts.weights.total_bytes // usable))
+    patience = patience or Patience()
+    usable = max(parts.budget.usable(parts.budget.memory.low_bytes), 1)
+    together = parts.weights.total_bytes + least_state(request, parts)
+    least = max(1, -(-together // usable))
     tries = 0
     layers = parts.given.reading.state.num_layers
     for count in range(least, MAX_DEVICES + 1):
@@ -145,7 +201,7 @@ def fewest_devices(request: FitRequest, parts: FitParts) -> Devices | None:
             if stages > layers:
                 continue
             tries += 1
-            if tries > MAX_TRIES:
+            if tries > MAX_TRIES or not patience.lasts():
                 return None
             if _fits_on(request, tensor, stages):
                 return Devices(count=count, tensor=tensor, pipeline=stages)
@@ -154,8 +210,8 @@ def fewest_devices(request: FitRequest, parts: FitParts) -> Devices | None:
 
 def _fits_on(request: FitRequest, tensor: int, stages: int) -> bool:
     update = {"tensor_parallel": tensor, "pipeline_parallel": stages, "layers_per_stage": None,
-              "count": None, "decode_context_parallel": 1}  # fmt: skip
+              "count": None, "decode_context_parallel": 1, "lengths": None}  # fmt: skip
     try:
-        return compute_fit(request.model_copy(update=update)).answer.fits is True
+        return fits_surely(request.model_copy(update=update))
     except DomainError:
         return False

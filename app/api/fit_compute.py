@@ -15,7 +15,7 @@ from app.api.model_input import read_lengths
 from app.api.parallel import degrees_of
 from app.api.weights_input import RankWeights, WeightsInput, rank_weights
 from app.domain.assumed_lines import activations, communication, framework, graphs
-from app.domain.capacity import MAX_BYTES, Basis, Budget, Demand, Line, StateDemand
+from app.domain.capacity import MAX_BYTES, Basis, Budget, Demand, Line, StateDemand, fits
 from app.domain.errors import Conflict, DomainError, Missing, OutOfRange, Unsupported
 from app.domain.fit import Fit, Load, Usable, fit, given_line
 from app.domain.notes import Note
@@ -82,6 +82,47 @@ def compute_fit(request: FitRequest) -> FitParts:
         drawn=_drawn(request, demands, budget, usable),
         assumed=(*notes, *_own_limit(given, answer), *(weights.notes if weights else ())),
     )
+
+
+def fits_surely(request: FitRequest) -> bool:
+    """Return whether the load fits for certain: what `compute_fit` says, and nothing more of it.
+
+    Raises:
+        DomainError: as `compute_fit` does.
+
+    """
+    given = model_and_formats(request)
+    degrees = degrees_of(request)
+    stages = stage_layers(given.reading.state.num_layers, degrees.pipeline,
+                          degrees.layers_per_stage)  # fmt: skip
+    _check_count(request, degrees)
+    # Weights first: where they alone are too large, nothing else needs to be asked.
+    budget = _budget(request, degrees, stages, _weights(request, degrees, stages), [])
+    rooms = [room.least for room in budget.rooms()]
+    if min(rooms) < 0:
+        return False
+    demands, usable = _demands(request, given, degrees)
+    if usable is not None:
+        rooms = [use(room) for use, room in zip(usable, rooms, strict=True)]
+    load = _load(request, given, [])
+    return fits(demands, rooms, load.tokens, load.concurrency)
+
+
+def least_state(request: FitRequest, parts: FitParts) -> int:
+    """Return what the load takes at least on all ranks together, however they are split.
+
+    Ranks hold together no less than one copy of the state. An engine's own plan may pad a single
+    device's groups further than those of several, so nothing is said of it.
+    """
+    if request.engine != "none":
+        return 0
+    block = request.block_size or DEFAULT_BLOCK
+    try:
+        whole = rank_demands(parts.given.reading.state, parts.given.formats, Degrees(), block)
+    except DomainError:
+        return 0
+    load = parts.answer.load
+    return load.concurrency * sum(demand(load.tokens) for demand in whole)
 
 
 def _own_limit(given: ModelAndFormats, answer: Fit) -> tuple[Note, ...]:

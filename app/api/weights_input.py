@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, StrictInt
@@ -155,15 +154,8 @@ def _by_shapes(
     weights: ModelWeights, degrees: Degrees, stages: tuple[int, ...], expert_parallel: int
 ) -> tuple[int, ...]:
     """Return what one rank of each stage holds, tensor by tensor."""
-    edges = [0, *accumulate(stages)]
-    return tuple(
-        weights.rank_bytes(
-            first_layer=first,
-            last_layer=first + count - 1,
-            tensor_ranks=degrees.tensor,
-            expert_ranks=expert_parallel,
-        )
-        for first, count in zip(edges, stages, strict=False)
+    return weights.stages_bytes(
+        stages, tensor_ranks=degrees.tensor, expert_ranks=expert_parallel
     )
 
 

@@ -357,18 +357,60 @@ class ModelWeights:
         end = self.num_layers - 1 if last_layer is None else last_layer
         checked_int(end, "last_layer", low=0, high=self.num_layers - 1)
         checked_int(first_layer, "first_layer", low=0, high=end)
+        return self._rank_bytes(first_layer, end, self._sizes(tensor_ranks, expert_ranks), parts)
+
+    def stages_bytes(
+        self, stages: Iterable[int], *, tensor_ranks: int = 1, expert_ranks: int = 1
+    ) -> tuple[int, ...]:
+        """Return `rank_bytes` for stages of so many layers, each line cut once for all of them.
+
+        Raises:
+            OutOfRange: for layers or ranks outside the model.
+            Conflict: when a line cannot be dealt out evenly.
+
+        """
+        sizes = self._sizes(tensor_ranks, expert_ranks)
+        found, first = [], 0
+        for count in stages:
+            end = first + checked_int(count, "layers_per_stage", low=1, high=self.num_layers) - 1
+            checked_int(end, "last_layer", low=0, high=self.num_layers - 1)
+            found.append(self._rank_bytes(first, end, sizes, None))
+            first = end + 1
+        return tuple(found)
+
+    @staticmethod
+    def _sizes(tensor_ranks: int, expert_ranks: int) -> Callable[[WeightLine], int]:
+        """Return what says how much of a line a rank holds, and remembers it."""
         checked_int(tensor_ranks, "tensor_parallel", low=1, high=MAX_RANKS)
         checked_int(expert_ranks, "expert_parallel", low=1, high=MAX_RANKS)
-        is_first, is_last = first_layer == 0, end == self.num_layers - 1
+        # By identity: hashing a line costs as much as cutting it.
+        known: dict[int, int] = {}
+
+        def size(line: WeightLine) -> int:
+            held = known.get(id(line))
+            if held is None:
+                held = known[id(line)] = line.on_rank(tensor_ranks, expert_ranks).size_bytes
+            return held
+
+        return size
+
+    def _rank_bytes(
+        self,
+        first: int,
+        end: int,
+        size: Callable[[WeightLine], int],
+        parts: Iterable[Part] | None,
+    ) -> int:
+        is_first, is_last = first == 0, end == self.num_layers - 1
         total = 0
         for block in self.chosen(parts):
-            repeats = _occurrences(block, first_layer, end, is_first=is_first, is_last=is_last)
+            repeats = _occurrences(block, first, end, is_first=is_first, is_last=is_last)
             for line in block.lines:
                 held = repeats
                 if self.tied and is_last and not is_first and _is_token_table(block, line):
                     held += 1
                 if held:
-                    total += held * line.on_rank(tensor_ranks, expert_ranks).size_bytes
+                    total += held * size(line)
         return total
 
 

@@ -22,7 +22,7 @@ from app.api.fit import (
     transfer_of,
     workings_of,
 )
-from app.api.fit_advice import Change, Devices, changes, fewest_devices
+from app.api.fit_advice import Change, Devices, Patience, changes, fewest_devices
 from app.api.fit_compute import FitParts, compute_fit
 from app.api.fit_schemas import FitRequest
 from app.catalog.devices import devices
@@ -179,18 +179,21 @@ def fit_page(query: Mapping[str, str], language: str) -> FitPage:
 
 def _view(request: FitRequest, body: dict[str, Any], language: str) -> FitView:
     parts = compute_fit(request)
+    patience = Patience()
+    tried = () if parts.answer.fits else changes(request, parts, patience)
+    fewest = fewest_devices(request, parts, patience)
     return FitView(
         request=request,
         parts=parts,
         lines=lines_of(parts),
         unbounded=parts.answer.max_context == MAX_TOKENS,
         workings=workings_of(parts),
-        changes=() if parts.answer.fits else changes(request, parts),
-        fewest=fewest_devices(request, parts),
+        changes=tried,
+        fewest=fewest,
         offloads=offloads(request, parts),
         transfer=transfer_of(request, parts),
         drawn_method=DRAWN_METHOD,
-        assumed=assumptions_of(parts),
+        assumed=(*assumptions_of(parts), *patience.notes),
         not_counted=left_out(parts),
         chart=_chart(parts, language),
         model_line=page_parts.model_line(parts.given, language),

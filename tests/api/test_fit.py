@@ -8,7 +8,11 @@ import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
+from app.api.fit import answer_fit
+from app.api.fit_advice import Patience
+from app.api.fit_schemas import FitRequest
 from app.cli import app as cli
+from app.readers.traces import TraceCancelled
 
 GIB = 2**30
 UNIFORM = {"layers": 32, "kv_heads": 8, "head_dim": 128}
@@ -354,3 +358,56 @@ def test_the_command_line_refuses_in_one_line(word: str) -> None:
     done = CliRunner().invoke(cli, ["fit", "--model=meta-llama/Llama-3.1-8B", word])
     assert done.exit_code == 2
     assert done.stderr.count("\n") == 1
+
+
+LONG_LOAD = {
+    "model": {"id": "meta-llama/Llama-3.1-8B"}, "kv_dtype": "bf16", "device": "h100-sxm-80",
+    "context_tokens": 131072, "concurrency": 1000, "advise": True,
+}  # fmt: skip
+
+
+def test_advice_does_not_depend_on_drawn_lengths() -> None:
+    """Whether the load fits is asked of its own length: drawn lengths change no advice."""
+    drawn = [{"length": length, "count": 1} for length in range(1, 2000)]
+    without = answer_fit(FitRequest.model_validate(LONG_LOAD))
+    found = answer_fit(FitRequest.model_validate(LONG_LOAD | {"lengths": drawn}))
+    assert found.drawn is not None
+    assert len(found.changes) > 3
+    assert found.changes == without.changes
+    assert found.fewest_devices == without.fewest_devices
+
+
+def test_advice_ends_when_its_time_is_over() -> None:
+    """What was found by then is answered, and a sentence says that the search was cut."""
+    request = FitRequest.model_validate(LONG_LOAD)
+    found = answer_fit(request, Patience(ends_at=0))
+    assert found.changes == []
+    assert found.fewest_devices is None
+    assert found.assumptions[-1].code == "advice_cut"
+    assert "ended after 2 s" in found.assumptions[-1].text
+
+
+def test_advice_stops_for_whoever_has_gone() -> None:
+    """The callback before each try may raise, and then nothing more is tried."""
+
+    def gone() -> None:
+        raise TraceCancelled
+
+    with pytest.raises(TraceCancelled):
+        answer_fit(FitRequest.model_validate(LONG_LOAD), Patience(look=gone))
+
+
+def test_a_change_that_wins_nothing_is_left_out() -> None:
+    """With the activations measured, a smaller batch gains nothing and is not advised."""
+    measured = LONG_LOAD | {"measured": {"activations": 2**30}}
+    found = answer_fit(FitRequest.model_validate(measured))
+    assert "utilisation" in [change.field for change in found.changes]
+    assert "batch_tokens" not in [change.field for change in found.changes]
+
+
+def test_formula_of_weights_that_leave_no_room() -> None:
+    """A room below nothing counts as nothing, and the formula says so."""
+    body = LONG_LOAD | {"device": "rtx-4090", "model": {"id": "meta-llama/Llama-3.1-70B"}}
+    found = answer_fit(FitRequest.model_validate(body | {"advise": False}))
+    assert found.formula.startswith("⌊max(0, -")
+    assert found.formula.endswith("⌋ = 0")
