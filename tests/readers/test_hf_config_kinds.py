@@ -452,3 +452,27 @@ def test_contradictions_are_refused(
     with pytest.raises(error) as refused:
         read_config({**common, **config})
     assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("extra", "said"),
+    [
+        ({"num_nextn_predict_layers": 1}, {"draft_passed_over"}),
+        ({"mtp_num_hidden_layers": 2}, {"draft_passed_over"}),
+        ({"num_mtp_modules": 3}, {"draft_passed_over"}),
+        ({"num_nextn_predict_layers": 0}, set()),
+        ({"num_nextn_predict_layers": None}, set()),
+        ({}, set()),
+    ],
+)
+def test_draft_layers_that_no_rule_covers_are_spoken_of(
+    extra: dict[str, object], said: set[str]
+) -> None:
+    """A plain decoder that names layers of multi-token prediction says that they do not count."""
+    config = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2,
+              "num_attention_heads": 4, "num_key_value_heads": 2}  # fmt: skip
+    reading = read_config({**config, **extra})
+    assert reading.state.num_layers == 2
+    assert reading.draft_layers == ()
+    assert said <= {note.code for note in reading.assumptions}
+    assert ("draft_passed_over" in {note.code for note in reading.assumptions}) is bool(said)

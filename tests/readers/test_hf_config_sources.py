@@ -7,7 +7,7 @@ import json
 import pytest
 
 from app.domain.errors import Conflict, DomainError, Missing, Unknown, Unsupported, WrongType
-from app.domain.state import FullAttention, LatentAttention, SlidingWindow
+from app.domain.state import FullAttention, LatentAttention, Recurrent, SlidingWindow
 from app.readers.hf_config import read_config
 from app.readers.hf_config.reader import _ARCHITECTURES_FILE, _architectures
 from app.readers.hf_config.registry import FAMILIES, _by_type
@@ -239,6 +239,25 @@ def test_tables_of_hybrids_take_the_rule_that_their_fields_name() -> None:
     assert refused.value.field == ("full_attention_layers",)
 
 
+# The hybrid NVIDIA-Nemotron-Nano-9B-v2 cut to two layers, as Megatron-Core's tables spell it.
+_HYBRID = {
+    "num_layers": 2, "hidden_size": 4480, "num_attention_heads": 40, "num_query_groups": 8,
+    "kv_channels": 128, "hybrid_override_pattern": "M*", "mamba_num_heads": 128,
+    "mamba_head_dim": 80, "mamba_state_dim": 128, "mamba_num_groups": 8,
+}  # fmt: skip
+
+
+def test_a_hybrid_table_with_its_convolution_is_read() -> None:
+    """With the width that the table lacks: 8 KV heads x 128, and 3 or 4 columns of 12,288."""
+    recurrent, attention = read_config({**_HYBRID, "conv_kernel": 4}).state.layers
+    (full,) = attention.states
+    assert full == FullAttention(kv_heads=8, k_dim=128, v_dim=128)
+    (state,) = recurrent.states
+    assert isinstance(state, Recurrent)
+    assert 12_288 in state.tensors[0].shape
+    assert state.tensors[1].shape == (128, 80, 128)
+
+
 @pytest.mark.parametrize(
     ("config", "error", "field"),
     [
@@ -255,7 +274,8 @@ def test_tables_of_hybrids_take_the_rule_that_their_fields_name() -> None:
         ({"num_layers": 2, "num_attention_heads": 2, "kv_channels": 8, "window_size": 64},
          Unsupported, ("window_size",)),
         ({"num_layers": 2, "num_attention_heads": 2, "kv_channels": 8,
-          "hybrid_override_pattern": "M*"}, Unsupported, ("hybrid_override_pattern",)),
+          "hybrid_override_pattern": "M*"}, Missing, ("n_groups",)),
+        (_HYBRID, Missing, ("conv_kernel",)),
         ({"layers": 2, "numKvHeads": 2, "headDim": 8, "attention": {"type": "hybrid"}},
          Unsupported, ("attention", "type")),
         ({"num_hidden_layers": 4, "num_key_value_heads": 2, "head_dim": 16, "sliding_window": 8,

@@ -84,7 +84,6 @@ SLIDE, FULL = "sliding_attention", "full_attention"
         ({"model_type": "llama4_text", "no_rope_layers": []}, 4, "CCCF"),
         ({"model_type": "llama4_text", "no_rope_layers": [0, 1, 1]}, 3, "FCC"),
         ({"model_type": "llama4_text", "attention_chunk_size": None}, 3, "FFF"),
-        ({"model_type": "llama", "sliding_window": None, "attention_chunk_size": 64}, 2, "CC"),
         # Types of their own.
         ({"model_type": "gpt_neo", "attention_types": [[["global", "local"], 2]],
           "window_size": 8}, 4, "FSFS"),
@@ -141,9 +140,7 @@ def test_chunks_keep_their_size() -> None:
     """Llama 4 keeps what came since the last boundary of `attention_chunk_size`."""
     config: Config = {**BASE, "model_type": "llama4_text", "num_hidden_layers": 1,
                       "attention_chunk_size": 4096, "head_dim": 128}  # fmt: skip
-    assert states(config)[0] == (
-        ChunkedAttention(kv_heads=8, k_dim=128, v_dim=128, chunk=4096),
-    )
+    assert states(config)[0] == (ChunkedAttention(kv_heads=8, k_dim=128, v_dim=128, chunk=4096),)
 
 
 @pytest.mark.parametrize(
@@ -157,8 +154,6 @@ def test_chunks_keep_their_size() -> None:
         ({"model_type": "mimo_v2_flash", "v_head_dim": 64, "swa_num_key_value_heads": 4},
          {"layer_pattern"}),
         ({"model_type": "llama"}, {"window_everywhere"}),
-        ({"model_type": "llama", "sliding_window": None, "attention_chunk_size": 8},
-         {"chunks_everywhere"}),
         ({"model_type": "mistral"}, set()),
         ({"model_type": "mistral", "layer_types": [FULL, SLIDE]}, set()),
     ],
@@ -182,6 +177,10 @@ def test_rules_that_the_file_does_not_state_are_assumed(config: Config, codes: s
          ("sliding_window_pattern",)),
         ({"model_type": "exaone4", "sliding_window_pattern": "LLX"}, Unsupported,
          ("sliding_window_pattern",)),
+        ({"model_type": "llama", "attention_chunk_size": 8192}, Unsupported,
+         ("attention_chunk_size",)),
+        ({"model_type": "llama", "sliding_window": None, "attention_chunk_size": 8}, Unsupported,
+         ("attention_chunk_size",)),
         ({"model_type": "exaone4", "sliding_window_pattern": ""}, Unsupported,
          ("sliding_window_pattern",)),
         ({"model_type": "mistral", "sliding_window": 0}, OutOfRange, ("sliding_window",)),

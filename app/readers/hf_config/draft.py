@@ -25,6 +25,21 @@ def draft_count(fields: Fields) -> int:
     return 0
 
 
+def pass_over_draft(fields: Fields) -> None:
+    """Say that layers of multi-token prediction are not counted where no rule says what they keep.
+
+    The model's own layers do not depend on them.
+    """
+    if any(fields.says(name) for name in (*COUNTS, "num_mtp_modules")) and draft_count(fields):
+        fields.assume(
+            "draft_passed_over",
+            "{count} layers of multi-token prediction are not counted: what they keep in a "
+            "{model_type} is not known",
+            count=draft_count(fields),
+            model_type=fields.model_type,
+        )
+
+
 def like_the_last(layers: LayersOf) -> LayersOf:
     """Return the reader of draft layers that keep what the model's last layer keeps.
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from app.domain.checks import checked_int
 from app.domain.errors import Missing, Unknown, Unsupported, WrongType, shown
 from app.domain.state import MAX_TOKENS, ModelState
+from app.readers.hf_config.draft import pass_over_draft
 from app.readers.hf_config.family import Family
 from app.readers.hf_config.fields import Fields, class_defaults, is_mapping
 from app.readers.hf_config.registry import FAMILIES
@@ -56,6 +57,8 @@ def read_config(config: Mapping[str, object], *, encoder_tokens: int | None = No
     family, fields = _language_model(_top(config, encoder_tokens))
     layers = family.layers(fields)
     draft = tuple(family.draft(fields)) if family.draft else ()
+    if family.draft is None:
+        pass_over_draft(fields)
     refuse_unread(fields, family.reads)
     return ModelReading(
         state=ModelState.of_layers(layers),

@@ -82,9 +82,9 @@ def refuse_unread(fields: Fields, reads: frozenset[str]) -> None:
             continue
         if is_special(name) and not _is_off(value):
             raise Unsupported(
-                "{field} is {value}, which {model_type} is not known to have; "
-                "what its layers keep cannot be told",
+                "{field} is {value}: no {model_type} is known with this field, and it may change "
+                "what layers keep",
                 field=fields.at(name),
                 value=shown(value),
-                model_type=fields.model_type,
+                model_type=fields.model_type.strip("()"),  # a table has no type
             )

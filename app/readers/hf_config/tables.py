@@ -71,6 +71,15 @@ def known_as(raw: Mapping[str, object]) -> tuple[str, dict[str, object]]:
             "expand": raw.get("mamba_expand"),
             "intermediate_size": None,  # of an MLP there, which these models have none of
         }
+    if type(raw.get("hybrid_override_pattern")) is str:
+        return "nemotron_h", {
+            name: raw[own] for name, own in _MEGATRON_HYBRID.items() if own in raw
+        }
+    return _counted_as(raw)
+
+
+def _counted_as(raw: Mapping[str, object]) -> tuple[str, dict[str, object]]:
+    """Return the type whose rule fits a table that counts its layers by kind."""
     counts = {name: raw.get(name) for name in _COUNTED if type(raw.get(name)) is int}
     if "linear_attention_layers" in counts and "linear_conv_kernel_dim" in raw:
         return "qwen3_5_text", {"layer_types": _counted(raw, "linear_attention_layers")}
@@ -81,6 +90,15 @@ def known_as(raw: Mapping[str, object]) -> tuple[str, dict[str, object]]:
     return TABLE, {}
 
 
+# What Megatron-Core's tables of hybrids call the sizes of nemotron_h; the width of the convolution
+# is in none of them, and so must be given as `conv_kernel`.
+_MEGATRON_HYBRID: Mapping[str, str] = {
+    "num_hidden_layers": "num_layers",
+    "num_key_value_heads": "num_query_groups",
+    "head_dim": "kv_channels",
+    "ssm_state_size": "mamba_state_dim",
+    "n_groups": "mamba_num_groups",
+}
 _COUNTED: Mapping[str, str] = {
     "linear_attention_layers": "linear_attention",
     "sparse_attention_layers": "minimax_m3_sparse",

@@ -65,7 +65,11 @@ def window_halved_if(word: str) -> Window:
 
 
 def throughout(fields: Fields, layers: int, window: int | None) -> list[str]:
-    """Return the plain rule: a window, if there is one, holds in every layer."""
+    """Return the plain rule: a window, if there is one, holds in every layer.
+
+    A stray `attention_chunk_size` is not read here, and so is refused: Transformers' cache takes it
+    for a window, the model's own attention for nothing.
+    """
     if window is not None:
         if "sliding_window" not in fields.defaults:
             fields.guess("layer_types")
@@ -76,14 +80,6 @@ def throughout(fields: Fields, layers: int, window: int | None) -> list[str]:
                 field="sliding_window",
             )
         return [SLIDING] * layers
-    if fields.integer_or_none("attention_chunk_size", high=MAX_TOKENS) is not None:
-        fields.assume(
-            "chunks_everywhere",
-            "{model_type} has no chunks of its own; {field} is taken to hold in every layer",
-            model_type=fields.model_type,
-            field="attention_chunk_size",
-        )
-        return [CHUNKED] * layers
     return [FULL] * layers
 
 
