@@ -31,7 +31,7 @@ from app.api.model_shapes import (
 )
 from app.api.problems import REFUSED
 from app.api.state_rows import layer_state_rows
-from app.domain.errors import DomainError, Missing
+from app.domain.errors import Conflict, DomainError, Missing
 from app.domain.formats import KvFormats
 from app.domain.notes import Note
 from app.domain.per_token import Shape, omissions, shape_of
@@ -126,6 +126,9 @@ def inspect(asked: Asked, settings: Settings) -> Inspection:
 
     """
     if asked.hub:
+        if asked.files:
+            raise Conflict("{field}: a file and a model of the Hub are two; give one of them",
+                           field="file")  # fmt: skip
         return _inspect_hub(asked, settings)
     if not asked.files:
         raise Missing("{field} is missing: a config.json, a GGUF or a safetensors file",

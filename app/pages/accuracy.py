@@ -17,7 +17,7 @@ from app.api.accuracy import (
     accuracy_progress,
     no_outcomes,
 )
-from app.pages.page_parts import answer_page, command, csv_download
+from app.pages.page_parts import answer_page, command, csv_download, curl_get
 from app.pages.problems import Problems
 from app.web.marks import mark
 
@@ -104,7 +104,7 @@ def accuracy_page(query: Mapping[str, str]) -> AccuracyPage:
         outcome_queries={outcome: _query(wanted, outcome=outcome) for outcome in no_outcomes()},
         next_query=_query(wanted, after) if after < answer.found else None,
         previous_query=_query(wanted, max(0, offset - ROWS_SHOWN)) if offset else None,
-        curl=f"curl -s 'http://127.0.0.1:8000/api/v1/accuracy?{_query(wanted)}'",
+        curl=curl_get("accuracy", _query(wanted)),
         command=command(
             "accuracy",
             *wanted.q.split(),

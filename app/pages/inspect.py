@@ -27,7 +27,7 @@ from app.pages.model_form import (
 from app.pages.model_view import ModelView, model_view
 from app.pages.page_parts import answer_page, command
 from app.pages.problems import Problems, problems_of
-from app.pages.render import render
+from app.pages.render import OWN_ADDRESS, render
 from app.readers.gguf import OmittedValue
 from app.readers.model_files import MAX_FILES, ReadFile
 from app.settings import Settings
@@ -68,6 +68,7 @@ class InspectView:
 
     found: Inspection
     view: ModelView | None
+    name: str
     family: str
     kv_dtype: str
     said: tuple[Said, ...]
@@ -156,6 +157,7 @@ async def inspect_page(
     """Return the page's context; mistakes become sentences beside fields."""
     problems: dict[str, Note] = {}
     view: InspectView | None = None
+    names = tuple(name for name, _ in files) or ("config.json",)
     is_asked = bool(files or form.get("config", "").strip() or form.get("hub", "").strip())
     if is_asked:
         try:
@@ -180,8 +182,8 @@ async def inspect_page(
         max_upload_bytes=settings.max_upload_bytes,
         examples=examples(),
         view=view,
-        curl=_curl(form),
-        command=_command(form),
+        curl=_curl(form, names),
+        command=_command(form, names),
     )
 
 
@@ -195,6 +197,7 @@ def _view(
     return InspectView(
         found=found,
         view=view,
+        name="" if reading is None else reading.name,
         family="" if reading is None else reading.family,
         kv_dtype=kv_dtype_name(found.formats) or "",
         said=tuple(_said(file) for file in found.files.files),
@@ -259,18 +262,18 @@ def _hub_host(settings: Settings) -> str:
     return urlsplit(endpoint_of(settings)).hostname or ""
 
 
-def _curl(form: Mapping[str, str]) -> str:
+def _curl(form: Mapping[str, str], names: Sequence[str]) -> str:
     hub, kv = form.get("hub", "").strip(), form.get("kv", "").strip()
-    fields = [f"hub={hub}" if hub else "file=@config.json"]
+    fields = [f"hub={hub}"] if hub else [f"file=@{name}" for name in names]
     fields += [f"revision={form['revision'].strip()}"] if form.get("revision", "").strip() else []
     fields += [f"kv_dtype={kv}"] if kv else []
     sent = " ".join(f"-F {shlex.quote(field)}" for field in fields)
-    return f"curl -s http://127.0.0.1:8000/api/v1/models/inspect {sent}"
+    return f"curl -s {OWN_ADDRESS}/api/v1/models/inspect {sent}"
 
 
-def _command(form: Mapping[str, str]) -> str:
+def _command(form: Mapping[str, str], names: Sequence[str]) -> str:
     hub, revision = form.get("hub", "").strip(), form.get("revision", "").strip()
-    files = () if hub else ("config.json",)
+    files = () if hub else names
     kv, encoder = form.get("kv", "").strip(), form.get("encoder_tokens", "").strip()
     return command(
         "inspect", *files, hub=hub, revision=revision, kv_dtype=kv, encoder_tokens=encoder

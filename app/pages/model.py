@@ -19,7 +19,7 @@ from app.domain.notes import Note
 from app.domain.per_token import omissions
 from app.pages.model_form import format_names, integer
 from app.pages.model_view import ModelView, model_view
-from app.pages.page_parts import answer_page, json_download
+from app.pages.page_parts import answer_page, command, curl_get, json_download
 from app.pages.problems import Problems, problems_of
 from app.pages.render import render, wants_fragment
 from app.web.language import language_of
@@ -114,8 +114,11 @@ def model_page(model_id: str, query: Mapping[str, str], language: str) -> ModelP
         notes=notes,
         not_counted=not_counted,
         address=f"/models/{quote(entry['id'])}",
-        curl=f"curl -s 'http://127.0.0.1:8000/api/v1/models/{quote(entry['id'])}'",
-        command=f"python -m app per-token --model {entry['id']} --kv-dtype {kv}",
+        curl=curl_get(
+            f"models/{quote(entry['id'])}",
+            urlencode([({"kv": "kv_dtype"}.get(name, name), text) for name, text in kept]),
+        ),
+        command=command("per-token", model=entry["id"], kv_dtype=kv),
     )
 
 

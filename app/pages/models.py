@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, get_args
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
@@ -26,7 +26,7 @@ from app.domain.formats import KvFormats
 from app.domain.notes import Note
 from app.pages import figures
 from app.pages.model_view import LETTERS, ModelView, context_chart, model_view
-from app.pages.page_parts import KIND_NAMES, answer_page, csv_download
+from app.pages.page_parts import KIND_NAMES, answer_page, command, csv_download, curl_get
 from app.pages.problems import Problems
 from app.web.language import language_of
 from app.web.marks import mark
@@ -35,6 +35,7 @@ router = APIRouter(include_in_schema=False)
 
 ROWS_SHOWN = 50
 MAX_PICKED = 2
+_PICKED_DTYPE = "bf16"
 LONGEST_QUERY = 200
 _BILLION = 10**9
 # Sizes by which people choose a device: what fits a laptop, one card, a node, a rack.
@@ -289,7 +290,9 @@ def _picked(model_id: str, asked: _Asked, language: str) -> Picked:
     view = None
     if row["readable"]:
         reading = models.read_entry(model_id)
-        view = model_view(reading, KvFormats.same(dtype_named("bf16")), language, name=model_id)
+        view = model_view(
+            reading, KvFormats.same(dtype_named(_PICKED_DTYPE)), language, name=model_id
+        )
     others = tuple(pick for pick in asked.picks if pick != model_id)
     return Picked(
         summary=summary(row), size=size_of(row), view=view, drop_query=asked.query(pick=others)
@@ -313,6 +316,9 @@ def _picked_chart(picked: tuple[Picked, ...], language: str) -> figures.Figure |
 
 
 def _curl(asked: _Asked) -> str:
+    """Return what asks the API for the pair that is compared, else for the list."""
+    if len(asked.picks) == MAX_PICKED:
+        return "\n".join(curl_get(f"models/{quote(pick)}") for pick in asked.picks)
     low, high = _bounds(asked)
     values: list[tuple[str, object]] = [("q", asked.q), ("family", asked.family),
                                         ("kind", asked.kind)]  # fmt: skip
@@ -324,12 +330,15 @@ def _curl(asked: _Asked) -> str:
     if asked.order == "desc":
         values.append(("descending", "true"))
     query = urlencode([(key, value) for key, value in values if value])
-    return f"curl -s 'http://127.0.0.1:8000/api/v1/models{'?' + query if query else ''}'"
+    return curl_get("models", query)
 
 
 def _command(asked: _Asked) -> str:
-    words = f" {asked.q}" if asked.q and asked.q.replace("-", "").replace(" ", "").isalnum() else ""
-    return f"python -m app models{words}{f' --kind {asked.kind}' if asked.kind else ''}"
+    if len(asked.picks) == MAX_PICKED:
+        return "\n".join(
+            command("per-token", model=pick, kv_dtype=_PICKED_DTYPE) for pick in asked.picks
+        )
+    return command("models", *asked.q.split(), kind=asked.kind)
 
 
 @router.get("/models", response_class=HTMLResponse)

@@ -134,6 +134,11 @@ def curl(call: str, body: Mapping[str, Any]) -> str:
     )
 
 
+def curl_get(call: str, query: str = "") -> str:
+    """Return the command that reads from the API what needs no body."""
+    return f"curl -s '{OWN_ADDRESS}/api/v1/{call}{'?' + query if query else ''}'"
+
+
 def command(name: str, *words: str, **options: object) -> str:
     """Return the command line that says the same; options without a value are left out."""
     parts = [PROGRAM, name, *(shlex.quote(word) for word in words)]

@@ -278,3 +278,25 @@ def test_where_it_is_off(client: TestClient) -> None:
     answer = client.get("/models/inspect?hub=org/plain")
     assert answer.status_code == 422
     assert "switched off" in answer.text
+
+
+def test_a_file_and_a_model_of_the_hub_are_two(enabled: TestClient) -> None:
+    """Nobody guesses which of the two counts."""
+    answer = enabled.get(f"/models/inspect?{urlencode({'hub': 'org/plain', 'config': '{}'})}")
+    assert answer.status_code == 422
+    assert "give one of them" in answer.text
+
+
+def test_a_pasted_config_s_commands_say_to_save_it(client: TestClient) -> None:
+    """At the page's own address, and with the file that they read."""
+    page = paste(client, LLAMA).text
+    assert "curl -s http://testserver/api/v1/models/inspect -F file=@config.json" in page
+    assert page.count("Save the config as config.json first.") == 2
+
+
+@pytest.mark.parametrize("page", ["", "parallel", "fit", "sharing", "cost", "fragmentation"])
+def test_wherever_a_command_reads_a_config_the_page_says_so(client: TestClient, page: str) -> None:
+    """Only with a pasted config: a model of the catalogue has a name."""
+    pasted = client.get(f"/{page}?{urlencode({'source': 'config', 'config': json.dumps(LLAMA)})}")
+    assert pasted.text.count("Save the config as config.json first.") == 1
+    assert "Save the config" not in client.get(f"/{page}").text

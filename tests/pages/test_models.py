@@ -302,3 +302,29 @@ def test_layers_that_keep_nothing_and_layers_that_keep_two() -> None:
 def test_lengths_in_words(tokens: int, text: str) -> None:
     """Powers of two have their usual names."""
     assert tokens_text(tokens) == text
+
+
+def test_the_commands_name_the_pair_that_is_compared(client: TestClient) -> None:
+    """With two chosen, both commands ask for these two, at the page's own address."""
+    pair = "pick=google%2Fgemma-3-27b-it&pick=Qwen%2FQwen3-32B"
+    page = client.get(f"/models?{pair}").text
+    for name in ("google/gemma-3-27b-it", "Qwen/Qwen3-32B"):
+        assert f"http://testserver/api/v1/models/{name}" in page
+        assert f"per-token --model {name} --kv-dtype bf16" in page
+    alone = client.get("/models?q=qwen3+32b&kind=full_attention").text
+    assert "http://testserver/api/v1/models?q=qwen3+32b&amp;kind=full_attention" in alone
+    assert "models qwen3 32b --kind full_attention" in alone
+
+
+def test_an_entry_s_command_has_the_format_that_was_chosen(client: TestClient) -> None:
+    """What is asked of the API is what the page shows."""
+    page = client.get("/models/Qwen/Qwen3-32B?kv=fp8_e4m3").text
+    assert "http://testserver/api/v1/models/Qwen/Qwen3-32B?kv_dtype=fp8_e4m3" in page
+    assert "per-token --model Qwen/Qwen3-32B --kv-dtype fp8_e4m3" in page
+
+
+def test_a_chunked_layer_s_table_says_that_it_shows_the_most(client: TestClient) -> None:
+    """Llama 4 at 131,072 tokens, where its chunks have just been dropped: not less than before."""
+    page = client.get("/models/meta-llama/Llama-4-Scout-17B-16E").text
+    assert "fullest on the way" in page
+    assert "fullest on the way" not in client.get("/models/Qwen/Qwen3-32B").text
