@@ -25,7 +25,7 @@ _PAIR = re.compile(
 # A dictionary writes its pairs 'name': value, and so does a JSON value of a flag.
 _FLAG = re.compile(
     r"(?<![\w-])(--?[a-zA-Z][\w-]{0,50})(?:(?:=|\s{1,4})(?:'([^'\n]{1,600})'|\"([^\"\n]{1,600})\""
-    r"|([^\s'\"]{1,300})))?"
+    r"|((?!--?[a-zA-Z])[^\s'\"]{1,300})))?"
 )
 _SERVED = re.compile(r"\bvllm serve\s{1,4}([\w./:@-]{1,300})")
 _QUANTIZATION = re.compile(r"\bquantization[\"']?\s?[=:]\s?[\"']?(\w{1,40})")
@@ -102,7 +102,7 @@ def _flags(text: str, values: dict[str, str]) -> None:
     for name, single, double, plain in _FLAG.findall(text):
         key = name.lstrip("-").replace("-", "_").lower()
         value = single or double or plain.rstrip(",;")
-        if value.startswith("--") or not value:
+        if not value:
             negated = key.startswith("no_") and name.startswith("--")
             values.setdefault(key.removeprefix("no_") if negated else key,
                               "false" if negated else "true")  # fmt: skip

@@ -1,7 +1,7 @@
 """The kinds of line that are known, each by a word of its own and the pattern of its figures.
 
 Patterns are bounded and never nest repetitions, so that no line can make them slow. Formats:
-vLLM's own sources from 0.6 to 0.33 (tests/data/vllm_log_formats.json), llama.cpp's
+vLLM's own sources from 0.6 to 0.33 (tests/golden/vllm_log_lines.json), llama.cpp's
 src/llama-kv-cache*.cpp through the years, SGLang's mem_cache and model_executor, TensorRT-LLM's
 kvCacheManager.cpp, Ollama's llm/memory.go and ml/device.go.
 """
@@ -55,9 +55,9 @@ VLLM: tuple[Kind, ...] = (
           strong=True),
     _kind("blocks", "# CPU blocks", r"# (\w{1,12}) blocks: (\d{1,12}), # CPU blocks: (\d{1,12})",
           strong=True),
-    _kind("gpu_blocks", "# GPU blocks", r"# GPU blocks: (\d{1,12})(?!.{0,3}# CPU)", strong=True),
+    _kind("gpu_blocks", "# GPU blocks", r"# GPU blocks: (\d{1,12})(?!\d|.{0,3}# CPU)", strong=True),
     _kind("num_blocks", "num_gpu_blocks", r"(?<![\w-])num_gpu_blocks(?: is)?\s?[:=]\s?(\d{1,12})"
-          r"(?!.{0,40}num_gpu_blocks_override)"),
+          r"(?!\d|.{0,40}num_gpu_blocks_override)"),
     _kind("override", "num_gpu_blocks_override",
           r"Overriding num_gpu_blocks=(\d{1,12}) with num_gpu_blocks_override=(\d{1,12})"),
     _kind("needed", "KV cache is needed",

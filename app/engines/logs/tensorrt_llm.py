@@ -244,6 +244,10 @@ def _block_figures(reads: Reads, fitted: _Fit | None, why: Note | None) -> Itera
         ),
         None,
     )
+    # Of several windows each has a pool, and tokens of its own.
+    is_only = (
+        "block_tokens" in reads and len({item.groups for item in reads.get("blocks", ())}) == 1
+    )
     for found in reads.get("blocks", ()):
         blocks = int(found.groups[0] or 0)
         text = f"{blocks:,} blocks"
@@ -283,7 +287,7 @@ def _block_figures(reads: Reads, fitted: _Fit | None, why: Note | None) -> Itera
                 text,
                 computed=f"{own:,} blocks",
                 unit="blocks",
-                agrees=own == blocks or None,
+                agrees=own == blocks or (False if is_only else None),
                 reasons=(note,),
             )
         else:

@@ -21,7 +21,8 @@ _LONG = _BEFORE + _AFTER
 _DIGITS = b"0123456789"
 
 _ANSI = re.compile(
-    rb"\x1b(?:\[[0-9;:?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|.)"
+    rb"\x1b(?:\[[0-9;:?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)"
+    rb"|[()*+][0-9A-Za-z]|.)"
 )
 # Bytes that pasted text holds in place of plain spaces.
 _SPACES = ("\u00a0", "\u202f", "\u2009")

@@ -205,7 +205,9 @@ def _context_of_size(
     """
     target = _whole_size(reads)
     if target is None:
-        return {}
+        # Recurrent states do not ask for it; a file's own header has it besides.
+        longest = None if model.gguf else model.max_context_tokens
+        return {} if longest is None else {"n_ctx": longest}
     short, long = (
         llama_cpp.plan(model.gguf, model.state, None, {**settings, "n_ctx": cells}).total_bytes
         for cells in (_TRIED_CELLS, 2 * _TRIED_CELLS)

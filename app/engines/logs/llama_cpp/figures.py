@@ -134,11 +134,13 @@ def _size_alone(
         "K and V add up to the size; a row of K holds {key} values and one of V {value}",
         {"key": widths[0] or "?", "value": widths[1] or "?"},
     )
+    if not adds:
+        note = Note("parts_do_not_add_up", "K and V do not add up to the size")
     return figure(
         "kv_cache",
         found,
         text,
-        agrees=(adds and all(widths)) or None,
+        agrees=(all(widths) or None) if adds else False,
         computed=f"{float(key.value + value.value):.2f} MiB",
         reasons=(note, *unchecked(case)),
         **rest,

@@ -12,7 +12,7 @@ from app.engines.vllm.versions import KNOWN_RELEASES, Release, release
 
 _FIRST, _LAST = KNOWN_RELEASES[0], KNOWN_RELEASES[-1]
 _NUMBERED = re.compile(r"(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?")
-# Forms of lines and the releases that print them so (tests/data/vllm_log_formats.json).
+# Forms of lines and the releases that print them so (tests/golden/vllm_log_lines.json).
 _FIRST_ENGINE = ("too_long", "profile_results", "budget", "rest", "blocks", "weights_old")
 _FORMS: Mapping[str, tuple[str, str]] = {
     "attention_block": ("0.10.0", _LAST),
@@ -130,7 +130,9 @@ def _spans(reads: Mapping[str, list[Found]]) -> list[tuple[str, str]]:
         spans.append(("0.28.0", _LAST) if joined else ("0.8.0", "0.27.1"))
     spans += [_by_separator(found) for found in reads.get("concurrency", ())]
     for found in reads.get("blocks", ()):
-        spans.append(("0.7.0", "0.11.0") if found.groups[0] == "CUDA" else (_FIRST, "0.11.0"))
+        device = found.groups[0]
+        first, last = "0.7.0" if device == "CUDA" else _FIRST, "0.11.0"
+        spans.append((first, "0.7.3" if device == "GPU" else last))
     spans += [(_FIRST, "0.7.3") for _ in reads.get("gpu_blocks", ())]
     for found in reads.get("available", ()):
         printed = decimal(found.groups[0] or "")

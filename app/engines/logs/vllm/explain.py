@@ -20,6 +20,7 @@ from app.engines.logs.vllm.fit import Shape, fit
 from app.engines.logs.vllm.remarks import remarks_of
 from app.engines.logs.vllm.settings import Known, known_settings
 from app.engines.model import EngineModel
+from app.engines.vllm import VllmPlan
 
 _NO_FIGURES = Note(
     "no_figures",
@@ -60,13 +61,25 @@ def explain_vllm(
         settings=dict(case.fit.settings if case.fit is not None else known.settings),
         inferred=dict(case.fit.inferred if case.fit is not None else {}),
         missing=_missing(case, known),
-        assumptions=()
-        if plan is None
-        else (*(model.assumptions if model else ()), *plan.assumptions),
+        assumptions=_assumptions(era, model, plan),
         formulas=() if plan is None else plan.formulas,
         implied_bytes_per_token=_implied(evidence),
         lines_passed_over=passed_over,
     )
+
+
+def _assumptions(era: Era, model: EngineModel | None, plan: VllmPlan | None) -> tuple[Note, ...]:
+    if plan is None:
+        return ()
+    own = () if model is None else model.assumptions
+    if era.said is None or era.exact:
+        return (*own, *plan.assumptions)
+    note = Note(
+        "release_between",
+        "the rules of {said} are not known; those of {used} are taken, the newest known before it",
+        {"said": era.said, "used": plan.version},
+    )
+    return (note, *own, *plan.assumptions)
 
 
 def _case(

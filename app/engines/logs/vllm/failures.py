@@ -60,11 +60,7 @@ def for_nothing_left(case: Case) -> Iterator[Advice]:
                 " --gpu-memory-utilization, or less for weights and activations)",
                 {"short": gib_text(deficit + need)},
             ),
-            effect=Note(
-                "covers_deficit",
-                "{deficit} to have anything left, and {need} for one request of the full length",
-                {"deficit": gib_text(deficit), "need": gib_text(need)},
-            ),
+            effect=_covers(deficit, need),
         )
     yield Advice(
         change=Note(
@@ -77,6 +73,15 @@ def for_nothing_left(case: Case) -> Iterator[Advice]:
             "the profile run's activations shrink with them; by how much only a run shows",
         ),
     )
+
+
+def _covers(deficit: int, need: int) -> Note:
+    sizes: dict[str, object] = {"deficit": gib_text(deficit), "need": gib_text(need)}
+    if not deficit:
+        return Note("covers_request", "{need} are what one request of the full length takes; how"
+                    " much is short besides is in no line", sizes)  # fmt: skip
+    return Note("covers_deficit", "{deficit} to have anything left, and {need} for one request of"
+                " the full length", sizes)  # fmt: skip
 
 
 def for_out_of_memory(case: Case) -> Iterator[Advice]:

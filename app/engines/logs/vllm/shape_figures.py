@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 
 from app.domain.notes import Note
@@ -56,12 +57,6 @@ def _attention_block(case: Case, name: str, found: Found) -> LogFigure:
     )
 
 
-def _padding_text(lines: list[str]) -> str:
-    """Return what the plan's own lines say, as the figure says it."""
-    found = _PADDING.search(lines[0]) if lines else None
-    return "none" if found is None else f"{found[1]} layers, at most {found[2]} %"
-
-
 def _padding_layers(case: Case, name: str, found: Found) -> LogFigure:
     layers, share = found.groups
     text = f"{layers} layers, at most {share} %"
@@ -72,13 +67,17 @@ def _padding_layers(case: Case, name: str, found: Found) -> LogFigure:
     )
     if case.plan is None:
         return figure(name, found, text, unit="layers", reasons=(note, *unchecked(case)))
-    own = [line for line in case.plan.printed if line.startswith("Add ")]
-    agrees = any(f"Add {layers} padding layers" in line and f" {share}%" in line for line in own)
+    lines = (_PADDING.search(line) for line in case.plan.printed)
+    own = [item for item in lines if item is not None]
+    printed = decimal(share or "")
+    agrees = printed is not None and any(
+        item[1] == layers and decimal(item[2]) == replace(printed, text=item[2]) for item in own
+    )
     return figure(
         name,
         found,
         text,
-        computed=_padding_text(own),
+        computed=f"{own[0][1]} layers, at most {own[0][2]} %" if own else "none",
         unit="layers",
         agrees=agrees or (None if case.open else False),
         reasons=(note,),

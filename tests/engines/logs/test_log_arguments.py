@@ -1,0 +1,89 @@
+"""Settings are read where a log shows them: dictionaries, calls, commands."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.engines.logs.arguments import Arguments, model_names, read_arguments
+from app.engines.logs.text import LogText
+
+
+def read(log: str) -> Arguments:
+    """Return what a log's argument lines say."""
+    return read_arguments(LogText(log))
+
+
+def test_a_dictionary_of_arguments() -> None:
+    """The line of arguments that differ from the defaults gives names and values."""
+    found = read(
+        "INFO 11-12 [utils.py:233] non-default args: {'model': 'Qwen/Qwen3-8B', "
+        "'max_model_len': 32768, 'gpu_memory_utilization': 0.95, 'enable_prefix_caching': False}"
+    )
+    assert found.text("model") == "Qwen/Qwen3-8B"
+    assert found.integer("max_model_len") == 32_768
+    assert found.number("gpu_memory_utilization") == 0.95
+    assert found.flag("enable_prefix_caching") is False
+
+
+def test_a_call_of_arguments() -> None:
+    """A call with names and equal signs is read alike."""
+    found = read("server_args=ServerArgs(model_path='Qwen/QwQ-32B', tp_size=4, page_size=1)")
+    assert found.text("model_path") == "Qwen/QwQ-32B"
+    assert found.integer("tp_size") == 4
+
+
+def test_a_command() -> None:
+    """Flags of a command line, with a space or an equal sign; one without a value is true."""
+    found = read(
+        "$ vllm serve org/model --tensor-parallel-size 2 --max-model-len=8192 "
+        "--no-enable-prefix-caching --enforce-eager"
+    )
+    assert found.text("model") == "org/model"
+    assert found.integer("tensor_parallel_size") == 2
+    assert found.integer("max_model_len") == 8_192
+    assert found.flag("enable_prefix_caching") is False
+    assert found.flag("enforce_eager") is True
+
+
+def test_the_first_word_stands() -> None:
+    """Of two values for one name the first stays."""
+    found = read("vllm serve a/b --max-model-len 1024\nvllm serve c/d --max-model-len 2048")
+    assert found.integer("max_model_len") == 1_024
+
+
+@pytest.mark.parametrize("value", ["None", "null", ""])
+def test_nothing_said(value: str) -> None:
+    """None is no value."""
+    assert Arguments(values={"model": value}).text("model") is None
+
+
+def test_numbers_out_of_bounds() -> None:
+    """A number that is too long, negative or no number at all is none."""
+    odd = Arguments(values={"a": "9" * 40, "b": "-3", "c": "x", "d": "maybe"})
+    assert [odd.integer(name) for name in "abc"] == [None, None, None]
+    assert odd.number("a") is None
+    assert odd.flag("d") is None
+
+
+@pytest.mark.parametrize(
+    ("value", "names"),
+    [
+        ("Qwen/Qwen3-8B", ["Qwen/Qwen3-8B", "Qwen3-8B"]),
+        ("/data/models/Qwen3-8B", ["models/Qwen3-8B", "Qwen3-8B"]),
+        (
+            "/root/.cache/hub/models--Qwen--Qwen3-8B/snapshots/abc",
+            ["Qwen/Qwen3-8B", "snapshots/abc", "abc"],
+        ),
+        (r"C:\models\Qwen3-8B", ["models/Qwen3-8B", "Qwen3-8B"]),
+    ],
+)
+def test_names_of_a_model(value: str, names: list[str]) -> None:
+    """A path's end may name the model, and a cache folder of the Hub names its id."""
+    assert model_names(Arguments(values={"model": value}), ("model",)) == names
+
+
+def test_a_line_without_end_is_bounded() -> None:
+    """A line of megabytes is looked at for so many characters, and no further."""
+    found = read("non-default args: {" + "'aa': 1, " * 400_000 + "'model': 'x/y'}")
+    assert found.text("model") is None
+    assert found.integer("aa") == 1
