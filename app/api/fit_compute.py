@@ -16,7 +16,7 @@ from app.api.parallel import degrees_of
 from app.api.weights_input import RankWeights, WeightsInput, rank_weights
 from app.domain.assumed_lines import activations, communication, framework, graphs
 from app.domain.capacity import MAX_BYTES, Basis, Budget, Demand, Line, StateDemand, fits
-from app.domain.errors import Conflict, DomainError, Missing, OutOfRange, Unsupported
+from app.domain.errors import Conflict, DomainError, Missing, OutOfRange, Unsupported, shown
 from app.domain.fit import Fit, Load, Usable, fit, given_line
 from app.domain.notes import Note
 from app.domain.parallel import MAX_SUMS
@@ -35,6 +35,17 @@ DEFAULT_CONTEXT = 8192
 COST_STEPS = 256
 # Each stage's bound takes some ten milliseconds.
 MAX_DIFFERENT_STAGES = 16
+# An engine's refusal names its own setting; the request's field is called otherwise.
+_REQUEST_NAMES = {
+    "version": "engine_version",
+    "kv_cache_dtype": "kv_dtype",
+    "tensor_parallel_size": "tensor_parallel",
+    "pipeline_parallel_size": "pipeline_parallel",
+    "decode_context_parallel_size": "decode_context_parallel",
+    "data_parallel_size": "data_parallel",
+    "max_num_batched_tokens": "batch_tokens",
+    "max_num_seqs": "max_sequences",
+}
 _VLLM_DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp8": "fp8"}
 
 
@@ -62,6 +73,9 @@ def compute_fit(request: FitRequest) -> FitParts:
                           degrees.layers_per_stage)  # fmt: skip
     _check_count(request, degrees)
     notes: list[Note] = []
+    if request.engine == "none" and request.engine_version is not None:
+        notes.append(Note("version_unused", "Release {version} changes nothing: no engine is "
+                          "asked for.", {"version": shown(request.engine_version)}))  # fmt: skip
     demands, usable = _demands(request, given, degrees)
     weights = _weights(request, degrees, stages)
     budget = _budget(request, degrees, stages, weights, notes)
@@ -256,10 +270,17 @@ def _demands(
     settings = tuple(
         (name, value) for name, value in vllm_settings(request, given).items() if value is not None
     )
-    if isinstance(request.model, s.CatalogueModel):
-        planned = _of_catalogue(request.model.id, state, settings)
-    else:
-        planned = _planned(model_config(request.model) or {}, state, settings)
+    try:
+        if isinstance(request.model, s.CatalogueModel):
+            planned = _of_catalogue(request.model.id, state, settings)
+        else:
+            planned = _planned(model_config(request.model) or {}, state, settings)
+    except DomainError as error:
+        name = _REQUEST_NAMES.get(str(error.field[0])) if len(error.field) == 1 else None
+        if name is None:
+            raise
+        error.field = ()
+        raise error.under(name) from None
     return planned, tuple(demand.usable for demand in planned)
 
 

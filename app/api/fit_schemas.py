@@ -61,7 +61,7 @@ class FitRequest(Parallelism):
     count: Annotated[StrictInt, Field(ge=1, le=2**20)] | None = Field(
         default=None, description="Devices at hand; left out, as many as there are ranks."
     )
-    utilisation: Annotated[float, Field(gt=0, le=1)] | None = None
+    utilisation: Annotated[float, Field(strict=True, gt=0, le=1)] | None = None
     engine: Literal["none", "vllm"] = Field(
         default="none", description="vllm counts its own blocks, windows' reserve and null block."
     )
@@ -73,7 +73,7 @@ class FitRequest(Parallelism):
     lengths: s.LengthsInput | None = Field(
         default=None, description="Drawn at random: how many fit so that memory rarely runs out."
     )
-    percentile: Annotated[float, Field(ge=50, le=100)] = 99
+    percentile: Annotated[float, Field(strict=True, ge=50, le=100)] = 99
     block_size: s.BlockSize | None = Field(
         default=None, description="Left out: 16, or what the engine chooses."
     )

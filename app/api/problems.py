@@ -6,7 +6,7 @@ this one leaves it out, so that no request can turn a refusal into a 500.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -92,9 +92,17 @@ def problems_of(error: RequestValidationError | ValidationError, *prefix: str) -
     return Problems(
         detail=[
             Problem(loc=[*prefix, *clean_loc(item["loc"])], msg=item["msg"], type=item["type"])
+            if item["type"] != "json_invalid"
+            else Problem(loc=["body"], msg=_undecodable(item), type="json_invalid")
             for item in error.errors()[:MAX_PROBLEMS]
         ]
     )
+
+
+def _undecodable(item: Mapping[str, Any]) -> str:
+    """Return why a body is no JSON; the framework keeps the decoder's own words apart."""
+    why = item.get("ctx", {}).get("error")
+    return f"{item['msg']}: {why}" if why else str(item["msg"])
 
 
 def problem_of(error: DomainError, *prefix: str) -> Problems:

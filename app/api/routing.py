@@ -32,8 +32,16 @@ class JsonRequest(Request):
             try:
                 self._json = from_json(body, allow_inf_nan=False)
             except ValueError as error:
-                raise json.JSONDecodeError(str(error), "", 0) from None
+                raise json.JSONDecodeError(_why(error), "", 0) from None
         return self._json
+
+
+def _why(error: ValueError) -> str:
+    """Return the decoder's complaint, which ends in the line and the column."""
+    why = str(error)
+    if why.startswith(("expected value", "invalid number")):
+        why += "; NaN, Infinity and bare words are no JSON values"
+    return why
 
 
 class JsonRoute(APIRoute):

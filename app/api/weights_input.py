@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated
 
@@ -69,7 +69,21 @@ def rank_weights(
         Unknown: for a format that is not known.
 
     """
-    given = given or WeightsInput()
+    found = _rank_weights(given or WeightsInput(), model, degrees, stages, expert_parallel)
+    if expert_parallel > 1 and not found.exact:
+        note = Note("experts_unused", "Expert parallel {ranks} changes nothing: what the weights "
+                    "of each expert are is not known.", {"ranks": expert_parallel})  # fmt: skip
+        return replace(found, notes=(*found.notes, note))
+    return found
+
+
+def _rank_weights(
+    given: WeightsInput,
+    model: s.ModelInput,
+    degrees: Degrees,
+    stages: tuple[int, ...],
+    expert_parallel: int,
+) -> RankWeights:
     ways = [given.bytes, given.bytes_per_rank, given.parameters]
     if sum(way is not None for way in ways) > 1:
         raise Conflict("{field}: give one of bytes, bytes_per_rank and parameters", field="weights")
@@ -146,17 +160,36 @@ def _of_model(
                     {"why": str(error)})  # fmt: skip
         return _evenly(total, degrees, stages, Basis.COMPUTED, note)
     return RankWeights(
-        stage_bytes=rows, total_bytes=total, basis=Basis.COMPUTED, exact=True, notes=weights.notes
+        stage_bytes=rows,
+        total_bytes=total,
+        basis=Basis.COMPUTED,
+        exact=True,
+        notes=(*weights.notes, *_of_experts(weights, expert_parallel)),
     )
+
+
+def _of_experts(weights: ModelWeights, ranks: int) -> tuple[Note, ...]:
+    """Return what dealing out experts over so many ranks does not do."""
+    if ranks == 1:
+        return ()
+    experts = {line.copies for block in weights.chosen() for line in block.lines
+               if line.by_expert}  # fmt: skip
+    if not experts:
+        return (Note("no_experts", "Expert parallel {ranks} changes nothing: the model has no "
+                     "experts.", {"ranks": ranks}),)  # fmt: skip
+    uneven = sorted(count for count in experts if count % ranks)
+    return tuple(
+        Note("uneven_experts", "{experts} experts do not divide over {ranks} ranks: the fullest "
+             "rank is counted.", {"experts": count, "ranks": ranks})
+        for count in uneven
+    )  # fmt: skip
 
 
 def _by_shapes(
     weights: ModelWeights, degrees: Degrees, stages: tuple[int, ...], expert_parallel: int
 ) -> tuple[int, ...]:
     """Return what one rank of each stage holds, tensor by tensor."""
-    return weights.stages_bytes(
-        stages, tensor_ranks=degrees.tensor, expert_ranks=expert_parallel
-    )
+    return weights.stages_bytes(stages, tensor_ranks=degrees.tensor, expert_ranks=expert_parallel)
 
 
 def _weights_of(model: s.ModelInput, stored: str | None) -> tuple[ModelWeights | None, int]:

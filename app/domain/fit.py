@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.domain.capacity import (
@@ -19,6 +19,18 @@ from app.domain.checks import checked_int
 from app.domain.notes import Note
 from app.domain.state import MAX_TOKENS
 from app.domain.units import bytes_text
+
+# What the lines are called in a sentence.
+LINE_LABELS: Mapping[str, Note] = {
+    "memory": Note("memory", "Memory of the device"),
+    "weights": Note("weights", "Weights"),
+    "activations": Note("activations", "Activations of the largest batch"),
+    "framework": Note("framework", "Framework and device context"),
+    "communication": Note("communication", "Communication buffers"),
+    "cuda_graphs": Note("cuda_graphs", "CUDA graphs"),
+    "reserve": Note("reserve", "Kept free"),
+    "state": Note("state", "State of the load"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,9 +175,13 @@ def _verdict(
         return widest.name, Note(
             "may_fit",
             "It depends: {concurrency} × {tokens} tokens take {needed}, and the room is between "
-            "{room} and {room_at_most}; the line that decides is {line}, which is assumed: measure "
-            "it.",
-            {**asked, "line": widest.name, "room_at_most": bytes_text(stage.room_at_most)},
+            "{room} and {room_at_most}; the line that decides is “{line}”, which is assumed: "
+            "measure it.",
+            {
+                **asked,
+                "line": LINE_LABELS[widest.name],
+                "room_at_most": bytes_text(stage.room_at_most),
+            },
         )
     usable = budget.usable(budget.memory.high_bytes)
     if budget.state is None and stage.weights > usable:
@@ -184,10 +200,10 @@ def _verdict(
     return name, Note(
         "does_not_fit",
         "It does not fit: {concurrency} × {tokens} tokens take {needed}, at most {room_at_most} "
-        "are left for them, {lacking} too few; the largest line is {line}; {most} such requests "
+        "are left for them, {lacking} too few; the largest line is “{line}”; {most} such requests "
         "fit for certain.",
         {**asked, "room_at_most": bytes_text(max(stage.room_at_most, 0)),
-         "lacking": bytes_text(needed - stage.room_at_most), "line": name},
+         "lacking": bytes_text(needed - stage.room_at_most), "line": LINE_LABELS[name]},
     )  # fmt: skip
 
 

@@ -54,7 +54,11 @@ def environment(language: str) -> Environment:
     env.install_gettext_translations(known, newstyle=True)  # type: ignore[attr-defined]
 
     def sentence(item: Note | DomainError) -> str:
-        return known.gettext(item.template).format_map(item.params)
+        params = {
+            name: sentence(value) if isinstance(value, Note) else value
+            for name, value in item.params.items()
+        }
+        return known.gettext(item.template).format_map(params)
 
     env.filters["bytes"] = bytes_text
     env.filters["number"] = number_text

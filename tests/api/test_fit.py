@@ -411,3 +411,65 @@ def test_formula_of_weights_that_leave_no_room() -> None:
     found = answer_fit(FitRequest.model_validate(body | {"advise": False}))
     assert found.formula.startswith("⌊max(0, -")
     assert found.formula.endswith("⌋ = 0")
+
+
+def codes(found: dict[str, Any]) -> set[str]:
+    """Return the codes of an answer's assumptions."""
+    return {note["code"] for note in found["assumptions"]}
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        ({"engine_version": "0.20.1"}, "version_unused"),
+        ({"expert_parallel": 4}, "no_experts"),
+        ({"expert_parallel": 4, "weights": {"bytes": GIB}}, "experts_unused"),
+        ({"model": {"id": "mistralai/Mixtral-8x7B-v0.1"}, "expert_parallel": 3}, "uneven_experts"),
+    ],
+)
+def test_a_setting_that_changes_nothing_is_said(
+    client: TestClient, more: dict[str, Any], code: str
+) -> None:
+    """A setting without effect, or with another than asked for, is never dropped silently."""
+    assert code not in codes(ask(client, **GOOD))
+    assert code in codes(ask(client, **GOOD | more))
+
+
+def test_an_unknown_release_is_refused_at_its_field(client: TestClient) -> None:
+    """The refusal stands at the request's own field and says which releases are known."""
+    answer = client.post("/api/v1/fit", json=GOOD | {"engine": "vllm", "engine_version": "banana"})
+    assert answer.status_code == 422
+    (problem,) = answer.json()["detail"]
+    assert problem["loc"] == ["body", "engine_version"]
+    assert problem["msg"].startswith("engine_version 'banana' is not a known vLLM release")
+    assert "0.6.0 … 0.33.0" in problem["msg"]
+
+
+@pytest.mark.parametrize("field", ["utilisation", "percentile"])
+def test_text_is_no_number(client: TestClient, field: str) -> None:
+    """A share in quotes is refused; a whole number is one."""
+    lengths = {"lengths": [512, 1024]}
+    answer = client.post("/api/v1/fit", json=GOOD | lengths | {field: "0.5"})
+    assert answer.status_code == 422
+    assert answer.json()["detail"][0]["loc"] == ["body", field]
+    whole = {"utilisation": 1, "percentile": 90}[field]
+    assert client.post("/api/v1/fit", json=GOOD | lengths | {field: whole}).status_code == 200
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "yes"])
+def test_words_that_are_no_json_are_named(client: TestClient, text: str) -> None:
+    """The refusal says where reading stopped, and that NaN and Infinity are no JSON."""
+    answer = client.post("/api/v1/fit", content=f'{{"utilisation": {text}}}',
+                         headers={"content-type": "application/json"})  # fmt: skip
+    assert answer.status_code == 422
+    (problem,) = answer.json()["detail"]
+    assert (problem["loc"], problem["type"]) == (["body"], "json_invalid")
+    assert "line 1 column 1" in problem["msg"]
+    assert "NaN, Infinity and bare words are no JSON values" in problem["msg"]
+
+
+def test_the_verdict_names_lines_in_words(client: TestClient) -> None:
+    """A sentence says “State of the load”, not the name that JSON has for the line."""
+    found = ask(client, **GOOD | {"concurrency": 10_000})
+    assert found["deciding_line"] == "state"
+    assert "the largest line is “State of the load”" in found["verdict"]

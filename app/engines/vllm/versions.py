@@ -199,9 +199,10 @@ def release(name: object) -> Release:
     found = _RELEASES.get(name.removeprefix("v"))
     if found is None:
         raise Unknown(
-            "{field} {value} is not a known vLLM release; known are {known}",
+            "{field} {value} is not a known vLLM release; known are {first} … {last}",
             field="version",
             value=shown(name),
-            known=", ".join(KNOWN_RELEASES),
+            first=KNOWN_RELEASES[0],
+            last=NEWEST,
         )
     return found
