@@ -73,6 +73,14 @@ class ParallelParts:
         return (*self.given.reading.assumptions, *self.given.assumed, *single, *self.assumed)
 
     @property
+    def not_counted(self) -> tuple[Note, ...]:
+        """Return what is left out: the weights only where they are not shown."""
+        notes = self.answer.single.not_counted
+        if self.weights is None:
+            return notes
+        return tuple(note for note in notes if note.code != "weights")
+
+    @property
     def formula(self) -> str:
         """Return what the ranks hold together, with the numbers in it."""
         single = self.answer.single.effective_bytes
@@ -141,7 +149,7 @@ def parallel_answer(parts: ParallelParts) -> ParallelAnswer:
         formula=parts.formula,
         workings=single.shape.workings,
         assumptions=notes_answer(parts.assumptions),
-        not_counted=notes_answer(single.not_counted),
+        not_counted=notes_answer(parts.not_counted),
     )
 
 

@@ -33,7 +33,7 @@ from app.domain.rank_shares import (
 from app.domain.state import Heads, LatentAttention, Layer, ModelState, Recurrent, Shared, State
 
 # Sums over lengths, and heads named, that one request may ask for.
-MAX_SUMS = 1_000_000
+MAX_SUMS = 500_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,16 +127,19 @@ def parallel(
 
 def _check_work(model: ModelState, lengths: int, degrees: Degrees) -> None:
     """Refuse more than a request may ask for: a sum for each length, stage and position's rank."""
-    sums = lengths * degrees.pipeline * degrees.decode_context
+    kinds = len(set(_states(model)))
+    sums = lengths * degrees.pipeline * degrees.decode_context * max(kinds, 1)
     named = degrees.pipeline * max((s.kv_heads for s in _states(model) if isinstance(s, Heads)),
                                    default=0)  # fmt: skip
     for field, value in (("lengths", sums), ("pipeline_parallel", named)):
         if value > MAX_SUMS:
             raise OutOfRange(
-                "{field}: {lengths} different lengths over {stages} stages and {context} "
-                "decode-context ranks ask for {value} sums or heads, at most {high} are made",
+                "{field}: {lengths} different lengths of {kinds} kinds of states over {stages} "
+                "stages and {context} decode-context ranks ask for {value} sums or heads, at most "
+                "{high} are made",
                 field=field,
                 lengths=lengths,
+                kinds=kinds,
                 stages=degrees.pipeline,
                 context=degrees.decode_context,
                 value=value,

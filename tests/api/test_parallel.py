@@ -222,3 +222,27 @@ def test_the_command_line_refuses_in_one_line(words: list[str]) -> None:
     done = CliRunner().invoke(cli, [*base, *words])
     assert done.exit_code == 2
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_weights_that_are_shown_are_not_left_out(client: TestClient, stages: int) -> None:
+    """The omissions name the weights only where no rank's weights are shown."""
+    body = {"kv_dtype": "bf16", "lengths": [1024], "pipeline_parallel": stages}
+    shown = client.post(
+        "/api/v1/parallel", json=body | {"model": {"id": "meta-llama/Llama-3.1-8B"}}
+    ).json()
+    unknown = client.post("/api/v1/parallel", json=body | {"model": UNIFORM}).json()
+    assert shown["weights_total_bytes"] > 0
+    assert "weights" not in {note["code"] for note in shown["not_counted"]}
+    assert unknown["weights_total_bytes"] is None
+    assert "weights" in {note["code"] for note in unknown["not_counted"]}
+
+
+def test_lengths_times_stages_are_bounded(client: TestClient) -> None:
+    """Different lengths × stages × kinds of states over the bound are refused by name."""
+    lengths = [{"length": length, "count": 1} for length in range(1, 20_001)]
+    body = {"model": {"id": "meta-llama/Llama-3.1-8B"}, "kv_dtype": "bf16", "lengths": lengths}
+    answer = client.post("/api/v1/parallel", json=body | {"pipeline_parallel": 32})
+    assert answer.status_code == 422
+    assert answer.json()["detail"][0]["loc"] == ["body", "lengths"]
+    assert "ask for 640000 sums" in answer.json()["detail"][0]["msg"]
