@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
@@ -24,7 +24,7 @@ from app.api.compare import (
 from app.api.fit import command_of
 from app.api.fit_schemas import FitRequest
 from app.api.sweep import MAX_POINTS, SweepPoint, SweepRequest, answer_sweep
-from app.domain.errors import DomainError, OutOfRange
+from app.domain.errors import DomainError, OutOfRange, WrongType, shown
 from app.domain.notes import Note
 from app.pages import figures, page_parts, tables
 from app.pages.fit_form import FORM_FIELDS, request_of
@@ -38,6 +38,7 @@ SLOTS = tuple(f"c{index}" for index in range(1, MOST + 1))
 SWEPT = ("contexts", "devices", "kv_dtypes", "tensor_ranks")
 LONGEST_CALCULATION = 4000
 ROWS_SHOWN = 200
+_KNOWN_FIELDS = frozenset(FORM_FIELDS) | {"kv"}
 ROLES = ("effective", "padding", "paging", "fixed", "window")
 _LLAMA = "model=meta-llama/Llama-3.1-70B&kv=bf16&tensor_parallel=4&context_tokens=32768"
 _DEFAULTS = {
@@ -137,7 +138,28 @@ def compare_page(query: Mapping[str, str], language: str) -> ComparePage:
 def _typed(query: Mapping[str, str]) -> dict[str, str]:
     """Return every field's text; the first example where nothing is given."""
     defaults = {} if any(query.get(slot) for slot in SLOTS) else _DEFAULTS
-    return {name: query.get(name, defaults.get(name, "")).strip() for name in (*SLOTS, *SWEPT)}
+    texts = {name: query.get(name, defaults.get(name, "")) for name in (*SLOTS, *SWEPT)}
+    # Control characters mean nothing here and are not repeated.
+    return {
+        name: "".join(char for char in text if char.isprintable() or char.isspace()).strip()
+        for name, text in texts.items()
+    }
+
+
+def _query_of(slot: str, text: str) -> dict[str, str]:
+    """Return the fields of an address of /fit, or of its query alone.
+
+    Raises:
+        WrongType: for another page's address, or a text that names no field of /fit.
+
+    """
+    address, sign, query = text.rpartition("?")
+    own = dict(parse_qsl(query, keep_blank_values=True))
+    is_fit = not sign or urlsplit(address).path.rstrip("/").endswith("/fit")
+    if not is_fit or not _KNOWN_FIELDS.intersection(own):
+        raise WrongType("{field} must be an address of /fit or its query, such as "
+                        "model=…&device=…, got {value}", field=slot, value=shown(text))  # fmt: skip
+    return own
 
 
 def _requests(typed: Mapping[str, str]) -> list[tuple[str, FitRequest, dict[str, Any]]]:
@@ -150,7 +172,7 @@ def _requests(typed: Mapping[str, str]) -> list[tuple[str, FitRequest, dict[str,
         if len(text) > LONGEST_CALCULATION:
             raise OutOfRange("{field} must be at most {high} characters", field=slot,
                              high=LONGEST_CALCULATION)  # fmt: skip
-        own = dict(parse_qsl(text.rpartition("?")[2], keep_blank_values=True))
+        own = _query_of(slot, text)
         try:
             request, body = request_of(own)
         except DomainError as error:

@@ -12,12 +12,15 @@ from app.domain.cost_curve import CurvePoint
 from app.domain.notes import Note
 from app.domain.units import GIB, si_text
 from app.pages import figures
+from app.pages.render import number_text
 from app.web.language import translations
 from app.web.marks import mark
 
 if TYPE_CHECKING:
     from app.demo.measure import FittedOrder, MeasuredPoint
 
+# From here on a rate has no decimals.
+WHOLE_FROM = 1000
 WITH = mark("with the cache")
 WITHOUT = mark("without it")
 WAYS = {"cached": WITH, "uncached": WITHOUT}
@@ -205,14 +208,21 @@ def _growth_chart(
     return figures.with_plain_exponents(chart)
 
 
+def _rate_text(rate: float) -> str:
+    """Return a rate with four digits or all of its whole ones, grouped as numbers are."""
+    if rate >= WHOLE_FROM:
+        return number_text(round(rate))
+    return f"{rate:.4g}"
+
+
 def _decode_row(decode: Decode) -> DecodeRow:
     step, bound = decode.step, decode.bound
     return DecodeRow(
         decode=decode,
         intensity=f"{step.flops_per_byte:.3g}",
         milliseconds="" if bound is None else f"{bound.seconds_per_step * 1000:.3g}",
-        tokens_per_s="" if bound is None else f"{bound.tokens_per_s_bound:,.4g}",
-        each_tokens_per_s="" if bound is None else f"{1 / bound.seconds_per_step:,.4g}",
+        tokens_per_s="" if bound is None else _rate_text(bound.tokens_per_s_bound),
+        each_tokens_per_s="" if bound is None else _rate_text(1 / bound.seconds_per_step),
         state_share=(step.state_read_bytes, step.read_bytes),
     )
 

@@ -106,3 +106,24 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "has_workbooks", lambda: False)
     with pytest.raises(Unsupported, match="xlsx"):
         tables.workbook_download("x.xlsx", [], [])
+
+
+@pytest.mark.parametrize(
+    "text", ["http://evil.example/x", "http://evil.example/x?model=a", "banana", "a=b", "/fit"]
+)
+def test_what_is_no_calculation_is_refused(client: TestClient, text: str) -> None:
+    """A calculation is an address of /fit or its query; anything else is named beside its field."""
+    good = "/fit?model=meta-llama/Llama-3.1-8B&kv=bf16"
+    answer = client.get("/compare", params={"c1": good, "c2": text})
+    assert answer.status_code == 422
+    assert 'id="error-c2"' in answer.text
+    assert "must be an address of /fit" in answer.text
+    assert client.get("/compare", params={"c1": good, "c2": good}).status_code == 200
+
+
+def test_control_characters_are_not_repeated(client: TestClient) -> None:
+    """NUL and its like never come back in a page."""
+    answer = client.get("/compare?c1=http://evil.example/x&c2=%00%07")
+    assert answer.status_code == 422
+    assert "\x00" not in answer.text
+    assert "\x07" not in answer.text
