@@ -7,6 +7,7 @@ MAX_POINTS are answered at once; more come as a stream of lines, with how many a
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -28,16 +29,20 @@ from app.domain.errors import DomainError, OutOfRange
 router = APIRouter(tags=["fit"], responses=REFUSED, route_class=JsonRoute)
 MAX_POINTS = 10_000
 MAX_STREAMED = 1_000_000
+# Contexts named in one body, which is checked before anything is answered.
+MAX_CONTEXTS = 100_000
 # Splits, formats and devices are set up one by one, at about a millisecond each.
 MAX_SETUPS = 2000
 CHUNK = 1000
+# After so many points other threads get a turn.
+TURN = 50
 
 
 class SweepRequest(s.Strict):
     """A calculation, and the values over which it is repeated; an empty list keeps its own."""
 
     base: FitRequest
-    context_tokens: Annotated[list[Tokens], Field(max_length=MAX_STREAMED)] = Field(
+    context_tokens: Annotated[list[Tokens], Field(max_length=MAX_CONTEXTS)] = Field(
         default_factory=list
     )
     devices: Annotated[list[DeviceId], Field(max_length=400)] = Field(default_factory=list)
@@ -123,7 +128,9 @@ def _combination(
         return
     least, most = rooms_of(parts)
     room = max(parts.answer.room, 0)
-    for asked in contexts:
+    for index, asked in enumerate(contexts):
+        if index % TURN == 0:
+            time.sleep(0)
         tokens = asked or parts.answer.load.tokens
         yield SweepPoint(
             **where,

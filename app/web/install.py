@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from fastapi import FastAPI
 from servestatic import ServeStaticASGI
 from starlette_compress import CompressMiddleware
@@ -15,10 +17,14 @@ from app.web.patience import Patience
 COMPRESSION_LEVEL = 4
 # Below this, compressing costs more time than the bytes it saves.
 SMALLEST_COMPRESSED_BYTES = 4096
+# How long a thread that computes may keep the interpreter while the loop waits for it; the
+# language's own 5 ms add up where several threads compute and an answer needs several turns.
+SWITCH_SECONDS = 0.001
 
 
 def install(app: FastAPI) -> None:
     """Add static files, metrics, compression, logs, request ids and security headers."""
+    sys.setswitchinterval(SWITCH_SECONDS)
     static = ServeStaticASGI(
         None,
         root=assets.root(),
