@@ -34,9 +34,9 @@ def test_the_bound_follows_device_batch_and_format(watched: Watched, base_url: s
     page.get_by_label("or its bandwidth").fill("3350 GB/s")
     expect(page.locator("#bound")).to_have_text("221")
     page.get_by_label("Sequences in the batch").fill("64")
-    expect(page.locator("#bound")).to_have_text("8,693")
+    expect(page.locator("#bound")).to_have_text("8\u202f693")
     page.get_by_label("Weights stored as").select_option("fp8")
-    expect(page.locator("#bound")).not_to_have_text("8,693")
+    expect(page.locator("#bound")).not_to_have_text("8\u202f693")
 
 
 def test_sizes_are_asked_for_with_numbers(watched: Watched, base_url: str) -> None:
