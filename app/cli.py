@@ -319,7 +319,7 @@ def serve(
         _share_metrics()
     typer.echo(f"KV Ledger on http://{host}:{port}", err=True)
     uvicorn.run(
-        "app.main:create_app",
+        "app.main:served_app",
         factory=True,
         host=host,
         port=port,
