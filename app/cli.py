@@ -49,6 +49,12 @@ def fail(message: str) -> NoReturn:
     raise typer.Exit(2)
 
 
+def _sentence(path: list[str | int], message: str) -> str:
+    """Return what is wrong with a field, which is named once."""
+    field = ".".join(map(str, path))
+    return message if message.startswith(field) else f"{field}: {message}"
+
+
 def run(compute: Any, body: dict[str, Any], request_type: Any) -> Any:
     """Return `compute` of the checked body, or end with the field that is at fault."""
     from app.api.problems import problem_of, problems_of  # noqa: PLC0415 - after start-up
@@ -57,10 +63,10 @@ def run(compute: Any, body: dict[str, Any], request_type: Any) -> Any:
         return compute(request_type.model_validate(body))
     except ValidationError as error:
         problem = problems_of(error).detail[0]
-        fail(f"{'.'.join(map(str, problem.loc))}: {problem.msg}")
+        fail(_sentence(problem.loc, problem.msg))
     except DomainError as error:
         problem = problem_of(error).detail[0]
-        fail(f"{'.'.join(map(str, problem.loc))}: {problem.msg}")
+        fail(_sentence(problem.loc, problem.msg))
 
 
 def model_of(

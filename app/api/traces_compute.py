@@ -196,7 +196,7 @@ class _BoundedMeter(TraceMeter):
     def __init__(self, bounds: TraceBounds, **options: Any) -> None:
         super().__init__(**options, max_unique_blocks=bounds.unique_blocks)
         self._bounds = bounds
-        self._taken = 0
+        self._requests = 0
         self._references = 0
 
     def add(self, request: TraceRequest) -> None:
@@ -206,9 +206,9 @@ class _BoundedMeter(TraceMeter):
             OutOfRange: for one too many.
 
         """
-        self._taken += 1
+        self._requests += 1
         self._references += len(request.blocks or ())
-        if self._taken > self._bounds.requests or self._references > self._bounds.references:
+        if self._requests > self._bounds.requests or self._references > self._bounds.references:
             raise OutOfRange(
                 "{field}: more than {requests} requests or {references} block ids; the command"
                 " line takes larger logs",

@@ -20,6 +20,10 @@ class _Bounds:
     def holds(self, block_tokens: int) -> bool:
         return self.low <= block_tokens and (self.high is None or block_tokens <= self.high)
 
+    @property
+    def is_empty(self) -> bool:
+        return self.high is not None and self.low > self.high
+
     def sizes(self) -> set[int] | None:
         """Return the powers of two within the bounds, or the one size; None without an end."""
         if self.high is None:
@@ -64,6 +68,11 @@ class BlockTokens:
             return None
         sizes = with_tail | full_only
         return sizes.pop() if len(sizes) == 1 else None
+
+    @property
+    def disagrees(self) -> bool:
+        """Tell whether no size at all gives every request as many blocks as it names."""
+        return self._with_tail.is_empty and self._full_only.is_empty
 
     def allows(self, block_tokens: int) -> bool:
         """Tell whether every request fits a given block size by one of the two rules."""

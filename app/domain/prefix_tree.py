@@ -153,12 +153,22 @@ def _grown(
     """
     parent = nodes[pending.parent]
     checked_int(tokens, path, low=0, high=MAX_TREE_TOKENS)
-    checked_int(parent.end + tokens, path, low=0, high=MAX_TREE_TOKENS)
-    times = checked_int(pending.times * count, path, low=1, high=MAX_LEAVES)
+    if parent.end + tokens > MAX_TREE_TOKENS:
+        raise OutOfRange(
+            "{field}: the prefix and its branch together are longer than {high} tokens",
+            field=path,
+            high=MAX_TREE_TOKENS,
+        )
+    times = pending.times * count
+    if times * parent.copies > MAX_LEAVES:
+        raise OutOfRange(
+            "{field}: with all that branches before it, these are more than {high} sequences",
+            field=path,
+            high=MAX_LEAVES,
+        )
     if not tokens:
         return pending.parent, times
     copies = parent.copies * times
-    checked_int(copies, path, low=1, high=MAX_LEAVES)
     nodes.append(Node(pending.parent, parent.end, parent.end + tokens, copies))
     return len(nodes) - 1, 1
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from app.domain.block_tokens import BlockTokens
 from app.domain.checks import checked_int
@@ -18,12 +18,16 @@ MAX_BLOCK_TOKENS = 1_048_576
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceRequest:
-    """One line of a log. What a log does not say is None: no arrival time, no blocks."""
+    """One line of a log. What a log does not say is None: no arrival time, no blocks.
+
+    `line` is where the log has it, for what is said of the log.
+    """
 
     input_tokens: int
     output_tokens: int
     arrival_ns: int | None = None
     blocks: tuple[Hashable, ...] | None = None
+    line: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +87,8 @@ class TraceMeter:
             else None
         )
         self._names_blocks = False
+        self._taken = 0
+        self._disagrees_at: int | None = None
         self._first_arrival_ns: int | None = None
         self._last_arrival_ns: int | None = None
 
@@ -93,12 +99,15 @@ class TraceMeter:
             OutOfRange, Conflict: from the meters; what was taken is then of no use.
 
         """
+        self._taken += 1
         self._inputs.add(request.input_tokens, "input_tokens")
         self._outputs.add(request.output_tokens, "output_tokens")
         self._lengths.add(request.input_tokens + request.output_tokens, "tokens")
         if request.blocks is not None:
             self._names_blocks = True
             self._block_tokens.add(request.input_tokens, len(request.blocks))
+            if self._disagrees_at is None and self._block_tokens.disagrees:
+                self._disagrees_at = request.line or self._taken
             self._reuse.add(request.blocks)
         if request.arrival_ns is not None:
             if self._first_arrival_ns is None:
@@ -154,6 +163,13 @@ class TraceMeter:
                 "A block is {block_tokens} tokens: the only size, or the only power of two, that"
                 " gives every request as many blocks as it names.",
                 {"block_tokens": known},
+            )
+        elif given is None and self._disagrees_at is not None:
+            yield Note(
+                "block_counts_disagree",
+                "Prompt lengths and numbers of blocks disagree: up to line {line} no block size"
+                " gives every request as many blocks as it names. Capacities are in blocks only.",
+                {"line": self._disagrees_at},
             )
         elif given is None:
             yield Note(

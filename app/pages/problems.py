@@ -51,6 +51,8 @@ def problems_of(
         at = _field(path, known, otherwise)
         # Inside a pasted or uploaded file the sentence names the file's own field.
         named = error.params["field"] if _FILES & set(path[:-1]) else at
+        if at in path[:-1] and str(path[-1]).startswith("line "):
+            named = f"{at}, {path[-1]}"
         return {at: Note(error.code, error.template, {**error.params, "field": named})}
     found: dict[str, Note] = {}
     for item in error.errors():

@@ -148,6 +148,7 @@ class RecordForm:
             output_tokens=output_tokens,
             arrival_ns=self._arrival_ns(line, record),
             blocks=blocks,
+            line=line,
         )
 
     def _field(self, line: int, record: Mapping[str, object], name: str) -> object:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import IO, Protocol
 
+from app.domain.block_tokens import BlockTokens
 from app.domain.notes import Note
 from app.domain.traces import TraceMeter, TraceReport, TraceRequest
 from app.readers.trace_errors import TraceMistake
@@ -69,13 +70,26 @@ def read_report(
     `block_tokens` says how many tokens one of the log's blocks has; without it the log must tell.
 
     Raises:
-        TraceMistake: from the reader.
+        TraceMistake: from the reader, or at the first line that the given block size contradicts.
         OutOfRange: for a block size out of bounds, or more to hold than the meter was made for.
         TraceCancelled: or whatever else a progress callback raises.
 
     """
-    for request in source:
+    given = BlockTokens()
+    for number, request in enumerate(source, start=1):
         meter.add(request)
+        if block_tokens is None or source.block_tokens or request.blocks is None:
+            continue
+        given.add(request.input_tokens, len(request.blocks))
+        if not given.allows(block_tokens):
+            raise TraceMistake(
+                "line {line}: with {block_tokens} tokens to a block, {tokens} tokens are not the "
+                "{blocks} blocks that it names",
+                line=request.line or number,
+                block_tokens=block_tokens,
+                tokens=request.input_tokens,
+                blocks=len(request.blocks),
+            )
     report = meter.report(block_tokens=source.block_tokens or block_tokens)
     return replace(report, assumptions=(*source.notes, *report.assumptions))
 

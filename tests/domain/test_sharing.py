@@ -13,7 +13,9 @@ from app.domain.dtypes import dtype_named
 from app.domain.errors import DomainError, OutOfRange, Unknown, WrongType
 from app.domain.formats import KvFormats
 from app.domain.prefix_tree import (
+    MAX_LEAVES,
     MAX_SEQUENCES,
+    MAX_TREE_TOKENS,
     Branch,
     PrefixGroup,
     PrefixTree,
@@ -431,3 +433,14 @@ def test_bad_settings_are_refused() -> None:
     many = tree_of_groups([PrefixGroup(prefix_tokens=10**8, branches=(1,), count=10**6)])
     with pytest.raises(OutOfRange, match="8 PiB"):
         sharing(many, 16, UNIFORM, FP16)
+
+
+def test_a_prefix_and_its_branch_are_bounded_together() -> None:
+    """The refusal speaks of both, not of a sum that nobody typed."""
+    long = PrefixGroup(prefix_tokens=MAX_TREE_TOKENS, branches=(1,))
+    with pytest.raises(OutOfRange, match="the prefix and its branch together are longer") as found:
+        tree_of_groups([long])
+    assert found.value.field == ("groups", 0, "branches", 0)
+    inner = PrefixGroup(prefix_tokens=1, branches=(1,), count=MAX_LEAVES)
+    with pytest.raises(OutOfRange, match="with all that branches before it"):
+        tree_of_groups([PrefixGroup(prefix_tokens=1, branches=(inner,), count=2)])

@@ -84,3 +84,15 @@ def test_bounds_are_those_of_the_parts() -> None:
     for size in (0, 2**20 + 1):
         with pytest.raises(OutOfRange, match="block_tokens"):
             report_of(FIRST, block_tokens=size)
+
+
+def test_a_log_whose_counts_disagree_says_from_where() -> None:
+    """512 tokens in one block and 16 in four: no block size gives both, whatever the rule."""
+    first = TraceRequest(input_tokens=512, output_tokens=1, blocks=(1,), line=1)
+    other = TraceRequest(input_tokens=16, output_tokens=1, blocks=(1, 2, 3, 4), line=3)
+    report = report_of(first, other, other)
+    assert report.block_tokens is None
+    (note,) = report.assumptions[2:]
+    assert (note.code, note.params) == ("block_counts_disagree", {"line": 3})
+    unnumbered = TraceRequest(input_tokens=16, output_tokens=1, blocks=(1, 2, 3, 4))
+    assert report_of(first, unnumbered).assumptions[-1].params == {"line": 2}

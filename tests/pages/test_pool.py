@@ -197,3 +197,10 @@ def test_exports_are_the_same_answer(client: TestClient) -> None:
     assert "'=a" in preempted.splitlines()[2]
     copied = client.get("/export/pool.csv?scenario=beam_of_four&policy=textbook").text
     assert "2>3" in copied
+
+
+def test_a_token_id_at_fault_is_told_with_its_line(client: TestClient) -> None:
+    """The sentence beside the events names the line, as for every other mistake in them."""
+    answer = client.get("/pool", params={"events": "allocate a 1..4\nappend a x"})
+    assert answer.status_code == 422
+    assert "events, line 2: &#39;x&#39; at character 1 is no token id" in answer.text

@@ -591,7 +591,7 @@ def test_a_log_of_any_size_is_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
     """5,000 requests over the same few blocks take no more memory than 500 of them."""
 
     def lines(requests: int) -> Iterator[bytes]:
-        chance = random.Random(1)  # noqa: S311 - any reproducible choice will do
+        chance = random.Random(1)
         for turn in range(requests):
             # More than twenty: the interpreter keeps shorter tuples for later use.
             ids = list(range(chance.randrange(30, 60)))
@@ -618,3 +618,24 @@ def test_a_log_of_any_size_is_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
         assert report.curve is not None
         assert report.curve.unique_blocks == 59
     assert peaks[1] < 2 * peaks[0], peaks
+
+
+def test_a_given_block_size_that_a_line_contradicts_is_refused() -> None:
+    """The first line that no rule of counting explains is named; before it nothing is wrong."""
+    log = (
+        b'{"timestamp": 0, "input_length": 32, "output_length": 1, "hash_ids": [1, 2]}\n\n'
+        b'{"timestamp": 0, "input_length": 40, "output_length": 1, "hash_ids": [1, 2]}\n'
+        b'{"timestamp": 0, "input_length": 33, "output_length": 1, "hash_ids": [1, 2, 3]}\n'
+    )
+    with pytest.raises(TraceMistake, match="line 4: with 16 tokens to a block, 33 tokens") as found:
+        read_report(TraceReader([log]), TraceMeter(), block_tokens=16)
+    assert found.value.line == 4
+    fitting = log[: log.rindex(b'{"timestamp')]
+    assert read_report(TraceReader([fitting]), TraceMeter(), block_tokens=16).block_tokens == 16
+    assert read_report(TraceReader([log]), TraceMeter()).block_tokens is None
+
+
+def test_lines_without_blocks_contradict_no_block_size() -> None:
+    """A log of lengths alone takes any size, which then says nothing."""
+    log = b'{"timestamp": 0, "input_length": 32, "output_length": 1}\n'
+    assert read_report(TraceReader([log]), TraceMeter(), block_tokens=16).block_tokens is None
