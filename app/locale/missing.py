@@ -1,5 +1,7 @@
 """Lists the strings that lack a translation: `python -m app.locale.missing [--po]`.
 
+Without `--po` the translations that no source has any more follow, to be taken out of their file.
+
 Templates are searched by Babel. In Python a string is shown to people where it is the template of a
 note or of a refusal, the symbols or source of a working, or marked by name. An argument that is no
 literal is followed to the literals that it may stand for.
@@ -199,3 +201,6 @@ if __name__ == "__main__":
             print(f'\n#: {where}\nmsgid "{quoted}"\nmsgstr ""')  # noqa: T201 - a program's output
         else:
             print(f"{where}: {string}")  # noqa: T201 - a program's output
+    if "--po" not in sys.argv:
+        for string in sorted(translated() - strings().keys()):
+            print(f"left over: {string}")  # noqa: T201 - a program's output
