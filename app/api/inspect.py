@@ -127,8 +127,10 @@ def inspect(asked: Asked, settings: Settings) -> Inspection:
     """
     if asked.hub:
         if asked.files:
-            raise Conflict("{field}: a file and a model of the Hub are two; give one of them",
-                           field="file")  # fmt: skip
+            raise Conflict(
+                "{field}: a file and a model of the Hub are both given; give one of them",
+                field="file",
+            )
         return _inspect_hub(asked, settings)
     if not asked.files:
         raise Missing("{field} is missing: a config.json, a GGUF or a safetensors file",
