@@ -128,7 +128,7 @@ def inspect(asked: Asked, settings: Settings) -> Inspection:
     if asked.hub:
         if asked.files:
             raise Conflict(
-                "{field}: a file and a model of the Hub are both given; give one of them",
+                "{field}: a file and a model of the Hub are two; give one of them",
                 field="file",
             )
         return _inspect_hub(asked, settings)
