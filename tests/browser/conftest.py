@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, Playwright, sync_playwright
+from playwright.sync_api import Browser, Page, Playwright, Request, sync_playwright
 
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -72,6 +72,12 @@ class Watched:
     complaints: list[str] = field(default_factory=list)
 
 
+def note_failure(seen: Watched, request: Request) -> None:
+    """Note a request that failed; one that its page's own leaving ended is no fault."""
+    if request.failure != "net::ERR_ABORTED":
+        seen.complaints.append(f"failed: {request.url}")
+
+
 @pytest.fixture
 def watched(browser: Browser) -> Iterator[Watched]:
     """Return a page in English and light; afterwards it must not have complained."""
@@ -86,13 +92,7 @@ def watched(browser: Browser) -> Iterator[Watched]:
         ),
     )
     seen.page.on("pageerror", lambda error: seen.complaints.append(f"exception: {error}"))
-    seen.page.on(
-        "requestfailed",
-        # A page that is left behind drops what it was still fetching; that is no fault of its own.
-        lambda it: (
-            seen.complaints.append(f"failed: {it.url}") if it.failure != "net::ERR_ABORTED" else None
-        ),
-    )
+    seen.page.on("requestfailed", lambda it: note_failure(seen, it))
     yield seen
     context.close()
     assert seen.complaints == []
