@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from pydantic import Field
@@ -93,9 +94,11 @@ def compute_explain(request: ExplainRequest) -> Explained:
 
 
 def _with_notes(found: Explained, notes: tuple[Note, ...]) -> Explained:
-    from dataclasses import replace  # noqa: PLC0415 - for this alone
-
-    return replace(found, assumptions=(*notes, *found.assumptions))
+    """Return the answer with what was taken for the model, or why the one named is not known."""
+    if found.model_name is not None or not notes:
+        return replace(found, assumptions=(*notes, *found.assumptions))
+    rest = (note for note in found.missing if note.code != "no_model")
+    return replace(found, missing=(*notes, *rest))
 
 
 def _model(
