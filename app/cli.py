@@ -57,7 +57,7 @@ def _sentence(path: list[str | int], message: str) -> str:
 
 def run(compute: Any, body: dict[str, Any], request_type: Any) -> Any:
     """Return `compute` of the checked body, or end with the field that is at fault."""
-    from app.api.problems import problem_of, problems_of  # noqa: PLC0415 - after start-up
+    from app.api.problems import problem_of, problems_of
 
     try:
         return compute(request_type.model_validate(body))
@@ -89,13 +89,13 @@ def model_of(
 
 
 def _pasted_model(value: Any) -> dict[str, Any]:
-    from app.api.model_input import pasted_model  # noqa: PLC0415 - after start-up
+    from app.api.model_input import pasted_model
 
     return pasted_model(value) if isinstance(value, dict) else {"config": value}
 
 
 def _json_file(path: Path) -> Any:
-    from pydantic_core import from_json  # noqa: PLC0415 - after start-up
+    from pydantic_core import from_json
 
     try:
         data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
@@ -107,7 +107,7 @@ def _json_file(path: Path) -> Any:
 
 
 def _gguf_metadata(path: Path) -> dict[str, Any]:
-    from app.readers.gguf import read_gguf  # noqa: PLC0415 - after start-up
+    from app.readers.gguf import read_gguf
 
     try:
         with path.open("rb") as file:
@@ -129,7 +129,7 @@ def dtype_of(text: str | None) -> Any:
 
 def lengths_of(text: str | None, path: Path | None) -> list[dict[str, int]]:
     """Return the request's `lengths` from typed text or a file."""
-    from app.readers.lengths import parse_lengths, read_lengths_file  # noqa: PLC0415
+    from app.readers.lengths import parse_lengths, read_lengths_file
 
     if (text is None) == (path is None):
         fail("give the lengths as one of --lengths or --lengths-file")
@@ -165,8 +165,8 @@ def print_json(answer: Any) -> None:
 
 def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
     """Print a table; every column after the first is right-aligned."""
-    from rich.console import Console  # noqa: PLC0415 - only for tables
-    from rich.table import Table  # noqa: PLC0415
+    from rich.console import Console
+    from rich.table import Table
 
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for index, column in enumerate(columns):
@@ -198,8 +198,8 @@ def per_token(  # noqa: PLR0913 - one parameter an option
     as_json: JsonOption = False,
 ) -> None:
     """Print what one more token costs, and what a sequence costs whatever its length."""
-    from app.api.compute import answer_per_token  # noqa: PLC0415 - after start-up
-    from app.api.schemas import PerTokenRequest  # noqa: PLC0415
+    from app.api.compute import answer_per_token
+    from app.api.schemas import PerTokenRequest
 
     numbers = {
         "layers": layers, "kv_heads": kv_heads, "head_dim": head_dim, "v_head_dim": v_head_dim,
@@ -247,8 +247,8 @@ def ledgers(  # noqa: PLR0913 - one parameter an option
     as_json: JsonOption = False,
 ) -> None:
     """Print the three ledgers of a set of requests: effective, padded, paged."""
-    from app.api.compute import answer_ledgers  # noqa: PLC0415 - after start-up
-    from app.api.schemas import LedgersRequest  # noqa: PLC0415
+    from app.api.compute import answer_ledgers
+    from app.api.schemas import LedgersRequest
 
     numbers = {
         "layers": layers, "kv_heads": kv_heads, "head_dim": head_dim, "v_head_dim": v_head_dim,
@@ -287,8 +287,8 @@ def models(
     as_json: JsonOption = False,
 ) -> None:
     """List the catalogue; figures are at 16 bits an element."""
-    from app.api.catalogue import ModelList, matching, summary  # noqa: PLC0415
-    from app.domain.units import bytes_text  # noqa: PLC0415
+    from app.api.catalogue import ModelList, matching, summary
+    from app.domain.units import bytes_text
 
     found = matching(" ".join(words or ()), kind=kind)
     page = ModelList(total=len(found), offset=0, models=[summary(row) for row in found[:limit]])
@@ -317,9 +317,9 @@ def serve(
     workers: Annotated[int, typer.Option("--workers", envvar="WEB_CONCURRENCY", min=1)] = 1,
 ) -> None:
     """Serve the pages and the API."""
-    import uvicorn  # noqa: PLC0415 - only to serve
+    import uvicorn
 
-    from app.settings import settings  # noqa: PLC0415
+    from app.settings import settings
 
     if workers > 1:
         _share_metrics()
@@ -343,7 +343,7 @@ def _share_metrics() -> None:
     """Give the workers one place for their counters, if any folder can be written."""
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
         return
-    import tempfile  # noqa: PLC0415 - only for several workers
+    import tempfile
 
     try:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = tempfile.mkdtemp(prefix="kv-ledger-metrics-")

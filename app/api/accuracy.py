@@ -105,7 +105,7 @@ class CaseFilter(Answer):
 
 def accuracy_progress() -> Progress:
     """Return what has been asked so far; the first call of a process begins the asking."""
-    from app.accuracy.run import process_run  # noqa: PLC0415 - reads the engines' rules
+    from app.accuracy.run import process_run
 
     run = process_run()
     run.start()

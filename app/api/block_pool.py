@@ -11,7 +11,6 @@ from app.api.problems import REFUSED
 from app.api.routing import JsonRoute
 from app.domain.errors import Conflict
 from app.domain.pool_events import PoolEvent, PoolSimulation, PoolStep, PoolTotals
-from app.domain.pool_simulation import NEWEST_VERSION, simulate
 
 router = APIRouter(tags=["blocks"], responses=REFUSED, route_class=JsonRoute)
 
@@ -119,6 +118,8 @@ def event_body(event: PoolEvent) -> dict[str, object]:
 
 def compute_pool(request: s.BlockPoolRequest) -> PoolSimulation:
     """Return a request's simulation; raises a DomainError that names the field."""
+    from app.domain.pool_simulation import NEWEST_VERSION, simulate
+
     return simulate(
         request.num_blocks,
         request.block_size,

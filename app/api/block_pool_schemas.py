@@ -8,8 +8,13 @@ from pydantic import ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
 from app.api.schemas import Strict, Window
 from app.domain.hashing import MAX_BLOCK_TOKENS, MAX_TEXT_BYTES, MAX_TOKEN_ID
-from app.domain.pool_events import MAX_CHILDREN, MAX_EVENT_TOKENS, MAX_EVENTS, MAX_NAME_BYTES
-from app.domain.pool_simulation import MAX_SIMULATED_BLOCKS
+from app.domain.pool_events import (
+    MAX_CHILDREN,
+    MAX_EVENT_TOKENS,
+    MAX_EVENTS,
+    MAX_NAME_BYTES,
+    MAX_SIMULATED_BLOCKS,
+)
 
 Name = Annotated[StrictStr, Field(max_length=MAX_NAME_BYTES)]
 ShortText = Annotated[StrictStr, Field(max_length=MAX_TEXT_BYTES)]

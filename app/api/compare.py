@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter
 from pydantic import ConfigDict, Field
 
 from app.api.answers import Answer
 from app.api.fit import FitAnswer, fit_answer, lines_of, range_text
-from app.api.fit_advice import Patience
-from app.api.fit_compute import FitParts, compute_fit
 from app.api.fit_schemas import DEFAULT_UTILISATION, FitRequest
 from app.api.problems import REFUSED
 from app.api.routing import JsonRoute
@@ -19,6 +17,9 @@ from app.domain.errors import DomainError
 from app.domain.per_token import shape_of
 from app.domain.state import MAX_TOKENS
 from app.web.marks import mark
+
+if TYPE_CHECKING:
+    from app.api.fit_compute import FitParts
 
 router = APIRouter(tags=["fit"], responses=REFUSED, route_class=JsonRoute)
 FEWEST, MOST = 2, 6
@@ -139,6 +140,8 @@ def compare_rows(calculations: list[tuple[FitRequest, FitParts]]) -> list[Compar
 
 def compute_compare(requests: list[FitRequest]) -> list[tuple[FitRequest, FitParts]]:
     """Return each calculation's parts; raises a DomainError that names the calculation."""
+    from app.api.fit_compute import compute_fit
+
     found = []
     for index, request in enumerate(requests):
         try:
@@ -150,6 +153,8 @@ def compute_compare(requests: list[FitRequest]) -> list[tuple[FitRequest, FitPar
 
 def answer_compare(request: CompareRequest) -> CompareAnswer:
     """Return the answer of `/compare`."""
+    from app.api.fit_advice import Patience
+
     calculations = compute_compare(request.calculations)
     patience = Patience()
     return CompareAnswer(

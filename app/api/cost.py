@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
 from pydantic import Field
@@ -12,8 +13,6 @@ from app.api.answers import Answer, Explained, notes_answer
 from app.api.cost_schemas import CostRequest
 from app.api.problems import REFUSED
 from app.api.routing import JsonRoute
-from app.api.work_input import Work as PricedWork
-from app.api.work_input import read_work
 from app.domain.cost import (
     MAX_COST_TOKENS,
     DecodeBound,
@@ -27,12 +26,15 @@ from app.domain.cost import (
     generation_cost,
     growth,
 )
-from app.domain.cost_curve import CurvePoint, cost_curve
 from app.domain.errors import Conflict, Missing
 from app.domain.notes import Note
 from app.domain.per_token import shape_of
 from app.domain.request_bytes import effective_bytes
 from app.domain.units import bytes_text, si_text
+
+if TYPE_CHECKING:
+    from app.api.work_input import Work as PricedWork
+    from app.domain.cost_curve import CurvePoint
 
 router = APIRouter(tags=["cost"], responses=REFUSED, route_class=JsonRoute)
 
@@ -162,6 +164,9 @@ class CostParts:
 
 def compute_cost(request: CostRequest) -> CostParts:
     """Return the cost of a request; raises a DomainError that names the field."""
+    from app.api.work_input import read_work
+    from app.domain.cost_curve import cost_curve
+
     work = read_work(request)
     cost = generation_cost(
         work.plan, prompt_tokens=request.prompt_tokens, output_tokens=request.output_tokens
@@ -200,7 +205,7 @@ def _bandwidth(request: CostRequest) -> tuple[str | None, int | None]:
     if request.bandwidth_bytes_per_s is not None:
         raise Conflict("{field} and device both say a bandwidth: give one",
                        field="bandwidth_bytes_per_s")  # fmt: skip
-    from app.catalog.devices import device  # noqa: PLC0415 - loads the catalogue
+    from app.catalog.devices import device
 
     row = device(request.device)
     listed = row["bandwidth_gb_s"]

@@ -29,7 +29,7 @@ def engine_model(model: PlainModel) -> EngineModel:
     if isinstance(model, s.ConfigModel):
         return _with(reading, EngineModel(config=model.config))
     if isinstance(model, s.CatalogueModel):
-        from app.catalog.models import entry  # noqa: PLC0415 - loads the catalogue
+        from app.catalog.models import entry
 
         loaded = entry(model.id)
         return _with(reading, EngineModel(name=loaded["id"], config=loaded["config"]))

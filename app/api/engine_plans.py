@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.api import engine_answers as a
 from app.api.answers import Answer, notes_answer
-from app.api.engine_models import engine_model
 from app.api.engines_schemas import EnginePlanRequest
 from app.domain.errors import DomainError
 from app.domain.notes import Note
 from app.domain.units import bytes_text
-from app.engines import llama_cpp, sglang, tensorrt_llm, vllm
-from app.engines.model import EngineModel
-from app.engines.request_cost import Overhead, RequestCost
-from app.engines.side_by_side import slope_of
+
+if TYPE_CHECKING:
+    from app.engines import llama_cpp, sglang, tensorrt_llm, vllm
+    from app.engines.model import EngineModel
+    from app.engines.request_cost import Overhead, RequestCost
 
 AnyPlanAnswer = (
     a.VllmPlanAnswer | a.LlamaCppPlanAnswer | a.SglangPlanAnswer | a.TensorrtLlmPlanAnswer
@@ -39,6 +39,8 @@ def _cost(fixed: int, saturating: int, slope: Fraction) -> a.RequestCostAnswer:
 
 
 def _request_cost(cost: RequestCost) -> a.RequestCostAnswer:
+    from app.engines.side_by_side import slope_of
+
     return _cost(cost.fixed_bytes, cost.saturating_bytes, slope_of(cost))
 
 
@@ -194,21 +196,29 @@ def _common(plan: Any, assumed: tuple[Note, ...]) -> dict[str, Any]:
 
 
 def _vllm(model: EngineModel, settings: Settings, available: int | None) -> AnyPlanAnswer:
+    from app.engines import vllm
+
     plan = vllm.plan(model.config, model.state, settings, available)
     return vllm_answer(plan, model.assumptions)
 
 
 def _llama_cpp(model: EngineModel, settings: Settings, available: int | None) -> AnyPlanAnswer:
+    from app.engines import llama_cpp
+
     plan = llama_cpp.plan(model.gguf, model.state, model.config, settings, available)
     return llama_cpp_answer(plan, () if model.gguf is not None else model.assumptions)
 
 
 def _sglang(model: EngineModel, settings: Settings, available: int | None) -> AnyPlanAnswer:
+    from app.engines import sglang
+
     plan = sglang.plan(model.gguf, model.state, model.config, settings, available)
     return sglang_answer(plan, model.assumptions)
 
 
 def _tensorrt_llm(model: EngineModel, settings: Settings, available: int | None) -> AnyPlanAnswer:
+    from app.engines import tensorrt_llm
+
     plan = tensorrt_llm.plan(model.gguf, model.state, model.config, settings, available)
     return tensorrt_llm_answer(plan, model.assumptions)
 
@@ -228,6 +238,8 @@ def answer_engine_plan(engine: str, request: EnginePlanRequest) -> AnyPlanAnswer
         DomainError: naming the field, as seen from the request's body.
 
     """
+    from app.api.engine_models import engine_model
+
     model = engine_model(request.model)
     try:
         return PLANNERS[engine](model, request.settings, request.available_bytes)

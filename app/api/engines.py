@@ -18,7 +18,6 @@ from app.api.engines_schemas import (
 from app.api.explain import ExplainAnswer, answer_explain
 from app.api.problems import REFUSED
 from app.api.routing import JsonRoute
-from app.engines.known import ENGINES
 
 router = APIRouter(tags=["engines"], responses=REFUSED, route_class=JsonRoute)
 
@@ -45,6 +44,8 @@ class EngineList(Answer):
 
 def engine_list() -> EngineList:
     """Return what is known of every engine."""
+    from app.engines.known import ENGINES
+
     return EngineList(
         engines=[
             EngineAnswer(

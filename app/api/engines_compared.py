@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pydantic import Field
 
 from app.api.answers import Answer, NoteAnswer, notes_answer
 from app.api.engine_answers import SpentAnswer
-from app.api.engine_models import engine_model
 from app.api.engines_schemas import SideBySideRequest
 from app.api.schemas import PairFormat
 from app.domain.dtypes import dtype_named
 from app.domain.notes import Note
 from app.domain.units import bytes_text
-from app.engines.side_by_side import EngineRow, Question, SideBySide, default_lengths, side_by_side
+
+if TYPE_CHECKING:
+    from app.engines.side_by_side import EngineRow, SideBySide
 
 # What a model without a length of its own is compared at.
 DEFAULT_CONTEXT_TOKENS = 32_768
@@ -73,6 +76,9 @@ class SideBySideAnswer(Answer):
 
 def compute_side_by_side(request: SideBySideRequest) -> SideBySide:
     """Return the rows of a request; raises a DomainError that names the field."""
+    from app.api.engine_models import engine_model
+    from app.engines.side_by_side import Question, default_lengths, side_by_side
+
     model = engine_model(request.model)
     context = request.context_tokens or model.max_context_tokens or DEFAULT_CONTEXT_TOKENS
     dtype = request.kv_dtype

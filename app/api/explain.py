@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
 from app.api import schemas as s
 from app.api.answers import Answer, NoteAnswer, notes_answer
-from app.api.engine_models import engine_model
 from app.api.engines_schemas import ExplainRequest
 from app.domain.errors import DomainError
 from app.domain.notes import Note
-from app.engines.logs import Advice, Explained, LogFigure, OpenedLog, Wish, named_models, open_log
-from app.engines.logs import explain as explain_log
-from app.engines.model import EngineModel
+
+if TYPE_CHECKING:
+    from app.engines.logs import Advice, Explained, LogFigure, OpenedLog
+    from app.engines.model import EngineModel
 
 NOT_COUNTED = (
     Note("weights", "the model's weights, which are loaded before the cache is sized"),
@@ -81,6 +80,9 @@ def compute_explain(request: ExplainRequest) -> Explained:
 
     Nothing of the log is kept or written: it lives as long as this call.
     """
+    from app.engines.logs import Wish, open_log
+    from app.engines.logs import explain as explain_log
+
     opened = open_log(request.log, request.engine)
     model, notes = _model(request, opened)
     wish = Wish(context_tokens=request.want_context_tokens, concurrency=request.want_concurrency)
@@ -94,17 +96,18 @@ def compute_explain(request: ExplainRequest) -> Explained:
 
 
 def _with_notes(found: Explained, notes: tuple[Note, ...]) -> Explained:
-    """Return the answer with what was taken for the model, or why the one named is not known."""
-    if found.model_name is not None or not notes:
-        return replace(found, assumptions=(*notes, *found.assumptions))
-    rest = (note for note in found.missing if note.code != "no_model")
-    return replace(found, missing=(*notes, *rest))
+    from dataclasses import replace
+
+    return replace(found, assumptions=(*notes, *found.assumptions))
 
 
 def _model(
     request: ExplainRequest, opened: OpenedLog
 ) -> tuple[EngineModel | None, tuple[Note, ...]]:
     """Return the request's model, else the one that the log names; None where neither is known."""
+    from app.api.engine_models import engine_model
+    from app.engines.logs import named_models
+
     if isinstance(request.model, s.CatalogueModel):
         found = _by_name(request.model.id, request.model.encoder_tokens)
         return found if found is not None else (None, (_unknown(request.model.id),))
@@ -123,7 +126,8 @@ def _unknown(name: str) -> Note:
 
 
 def _by_name(name: str, encoder_tokens: int | None) -> tuple[EngineModel, tuple[Note, ...]] | None:
-    from app.catalog.alike import named_model  # noqa: PLC0415 - loads the catalogue
+    from app.catalog.alike import named_model
+    from app.engines.model import EngineModel
 
     found = named_model(name, encoder_tokens=encoder_tokens)
     if found is None:
@@ -175,7 +179,7 @@ def model_candidates(found: Explained) -> list[str]:
     implied = found.implied_bytes_per_token
     if found.model_name is not None or implied is None:
         return []
-    from app.catalog.alike import alike_in_bytes  # noqa: PLC0415 - loads the catalogue
+    from app.catalog.alike import alike_in_bytes
 
     return alike_in_bytes(float(implied[0]), float(implied[1]))
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import Field
 
 from app.api.answers import Answer, Explained, notes_answer
-from app.api.fit_advice import Change, Devices, Patience, changes, fewest_devices
-from app.api.fit_compute import FitParts, compute_fit, state_lines, vllm_settings
 from app.api.fit_schemas import DEFAULT_UTILISATION, FitRequest
 from app.api.problems import REFUSED
 from app.api.routing import JsonRoute
@@ -17,12 +17,16 @@ from app.api.watched_runs import GONE_STATUS, WatchedRun, result_for
 from app.domain.capacity import MAX_CONCURRENCY, Basis, Line
 from app.domain.errors import DomainError
 from app.domain.notes import Note
-from app.domain.offload import Offload, Tier, offload
 from app.domain.per_token import omissions, shape_of
 from app.domain.state import MAX_TOKENS
 from app.domain.units import bytes_text
 from app.domain.working import Working
 from app.readers.traces import Progress, TraceCancelled
+
+if TYPE_CHECKING:
+    from app.api.fit_advice import Change, Devices, Patience
+    from app.api.fit_compute import FitParts
+    from app.domain.offload import Offload
 
 router = APIRouter(tags=["fit"], responses=REFUSED, route_class=JsonRoute)
 _COUNTED = frozenset({"weights", "activations", "communication", "cuda_graphs"})
@@ -128,6 +132,8 @@ class FitAnswer(Explained):
 
 def lines_of(parts: FitParts) -> tuple[Line, ...]:
     """Return every line of the deciding rank, memory first and the load's state last."""
+    from app.api.fit_compute import state_lines
+
     rows = [parts.budget.memory]
     if parts.weights is not None:
         amount = parts.weights.stage_bytes[parts.answer.rank]
@@ -144,6 +150,8 @@ def lines_of(parts: FitParts) -> tuple[Line, ...]:
 
 def offloads(request: FitRequest, parts: FitParts) -> tuple[Offload, ...]:
     """Return what each tier holds and moves of requests of the context length."""
+    from app.domain.offload import Tier, offload
+
     each = _every_rank(parts, parts.answer.load.tokens)
     return tuple(
         offload(
@@ -162,6 +170,8 @@ def offloads(request: FitRequest, parts: FitParts) -> tuple[Offload, ...]:
 
 def transfer_of(request: FitRequest, parts: FitParts) -> Offload | None:
     """Return what moving a prefix to another server takes."""
+    from app.domain.offload import Tier, offload
+
     asked = request.transfer
     if asked is None:
         return None
@@ -177,7 +187,8 @@ def _every_rank(parts: FitParts, tokens: int) -> tuple[int, ...]:
 
 def command_of(request: FitRequest, parts: FitParts) -> str | None:
     """Return vLLM's command line for the settings; None for a model or format without one."""
-    from app.engines.vllm.command import serve_command  # noqa: PLC0415 - only when asked
+    from app.api.fit_compute import vllm_settings
+    from app.engines.vllm.command import serve_command
 
     if not isinstance(request.model, CatalogueModel):
         return None
@@ -257,11 +268,15 @@ def left_out(parts: FitParts) -> tuple[Note, ...]:
 
 def answer_fit(request: FitRequest, patience: Patience | None = None) -> FitAnswer:
     """Return the answer of `/fit`."""
+    from app.api.fit_compute import compute_fit
+
     return fit_answer(request, compute_fit(request), patience)
 
 
 def fit_answer(request: FitRequest, parts: FitParts, patience: Patience | None = None) -> FitAnswer:
     """Return what fits as JSON shows it; advice as far as `patience` lasts."""
+    from app.api.fit_advice import Patience, changes, fewest_devices
+
     answer = parts.answer
     patience = patience or Patience()
     is_asked = request.advise and answer.fits is not True
@@ -389,6 +404,8 @@ def _offload(row: Offload) -> OffloadAnswer:
 @router.post("/fit", summary="What fits: concurrency, context, devices", response_model=FitAnswer)
 async def fit_call(request: FitRequest, caller: Request) -> FitAnswer | Response:
     """Return each memory line with its basis, what fits, and the line that decides."""
+    from app.api.fit_advice import Patience
+
     if not request.advise:
         return await run_in_threadpool(answer_fit, request)
 

@@ -208,8 +208,8 @@ def _memory(request: FitRequest) -> Line:
         raise Conflict("{field} and memory_bytes both say how large a device is: give one",
                        field="device")  # fmt: skip
     if request.device is not None:
-        from app.catalog.device_memory import memory_line  # noqa: PLC0415 - loads the catalogue
-        from app.catalog.devices import device  # noqa: PLC0415
+        from app.catalog.device_memory import memory_line
+        from app.catalog.devices import device
 
         return memory_line(device(request.device))
     amount = request.memory_bytes
@@ -253,7 +253,7 @@ def model_config(model: s.ModelInput) -> Mapping[str, Any] | None:
     if isinstance(model, s.ConfigModel):
         return model.config
     if isinstance(model, s.CatalogueModel):
-        from app.catalog.models import entry  # noqa: PLC0415 - loads the catalogue
+        from app.catalog.models import entry
 
         found: Mapping[str, Any] = entry(model.id)["config"]
         return found
@@ -296,7 +296,7 @@ def _of_catalogue(model_id: str, state: ModelState, settings: _Settings) -> tupl
 def _planned(
     config: Mapping[str, Any], state: ModelState, settings: _Settings
 ) -> tuple[VllmDemand, ...]:
-    from app.engines.vllm.demand import vllm_demands  # noqa: PLC0415 - only when asked
+    from app.engines.vllm.demand import vllm_demands
 
     return vllm_demands(config, state, dict(settings))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
 from pydantic import Field
@@ -13,10 +14,12 @@ from app.api.fragmentation_schemas import FragmentationRequest
 from app.api.model_input import read_lengths
 from app.api.problems import REFUSED
 from app.api.routing import JsonRoute
-from app.domain.fragmentation import Fragmentation, fragmentation
 from app.domain.ledgers import Ledgers, ledgers
 from app.domain.units import bytes_text
 from app.domain.working import Working
+
+if TYPE_CHECKING:
+    from app.domain.fragmentation import Fragmentation
 
 router = APIRouter(tags=["ledgers"], responses=REFUSED, route_class=JsonRoute)
 
@@ -79,6 +82,8 @@ class ComputedFragmentation:
 
 def compute_fragmentation(request: FragmentationRequest) -> ComputedFragmentation:
     """Return a request's layouts; raises a DomainError that names the field."""
+    from app.domain.fragmentation import fragmentation
+
     given = model_and_formats(request)
     lengths = read_lengths(request.lengths)
     model, formats = given.reading.state, given.formats

@@ -108,7 +108,7 @@ def read_from_hub(
         DomainError: where it cannot be had, or this server does not read from the Hub.
 
     """
-    from app.hub import fetch_config, hub_access, read_hub_address  # noqa: PLC0415 - when asked
+    from app.hub import fetch_config, hub_access, read_hub_address
 
     access = hub_access(settings).with_token(token)
     return fetch_config(access, read_hub_address(access, text, revision))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio
 import anyio.to_thread
@@ -37,8 +37,11 @@ from app.domain.notes import Note
 from app.domain.per_token import Shape, omissions, shape_of
 from app.domain.state import MAX_TOKENS
 from app.domain.units import bytes_text
-from app.readers.model_files import MAX_FILES, ModelFiles, read_model_files
+from app.readers.headers import MAX_FILES
 from app.settings import Settings
+
+if TYPE_CHECKING:
+    from app.readers.model_files import ModelFiles
 
 router = APIRouter(tags=["catalogue"], responses=REFUSED)
 
@@ -139,6 +142,8 @@ def inspect(asked: Asked, settings: Settings) -> Inspection:
 
 
 def _read(files: Sequence[tuple[str, bytes]], asked: Asked, at: str = "file") -> ModelFiles:
+    from app.readers.model_files import read_model_files
+
     try:
         return read_model_files(files, encoder_tokens=asked.encoder_tokens)
     except DomainError as error:
@@ -189,7 +194,7 @@ def _inspect_hub(asked: Asked, settings: Settings) -> Inspection:
 
     An address of a GGUF or safetensors file is read as that file.
     """
-    from app.hub import (  # noqa: PLC0415 - only when asked
+    from app.hub import (
         fetch_config,
         fetch_header,
         fetch_weights,
@@ -214,7 +219,7 @@ def _inspect_hub(asked: Asked, settings: Settings) -> Inspection:
             Note("headers_not_read", "The headers of the weights were not read: {why}",
                  {"why": str(error)})
         )  # fmt: skip
-    from pydantic_core import to_json  # noqa: PLC0415
+    from pydantic_core import to_json
 
     files = _read([("config.json", to_json(found.config))], asked, "hub")
     return _inspection(files, asked, "hub", weights=weights, hub=source, more_notes=notes)

@@ -57,13 +57,13 @@ def read_model(model: PlainModel) -> ModelReading:
     if isinstance(model, s.LayerStatesModel):
         return ModelReading(state=_layer_states(model), family="layer_states")
     if isinstance(model, s.GgufModel):
-        from app.readers.gguf_model import read_gguf_model  # noqa: PLC0415 - only when asked
+        from app.readers.gguf_model import read_gguf_model
 
         return _under(("model", "gguf"), lambda: read_gguf_model(model.gguf))
     if isinstance(model, s.ConfigModel):
         reading = _of_config(model)
     else:
-        from app.catalog.models import read_entry  # noqa: PLC0415 - loads the catalogue
+        from app.catalog.models import read_entry
 
         reading = _under(
             ("model",), lambda: read_entry(model.id, encoder_tokens=model.encoder_tokens)
@@ -72,7 +72,7 @@ def read_model(model: PlainModel) -> ModelReading:
 
 
 def _of_config(model: s.ConfigModel) -> ModelReading:
-    from app.readers.hf_config import read_config  # noqa: PLC0415 - only when asked
+    from app.readers.hf_config import read_config
 
     given = _under(("model",), lambda: _fetched(model)) if isinstance(model, s.HubModel) else model
     reading = _under(
@@ -88,8 +88,8 @@ def _of_config(model: s.ConfigModel) -> ModelReading:
 
 def _fetched(model: s.HubModel) -> s.HubModel:
     """Return the model with its config; the API has put it there before, the CLI has not."""
-    from app.api.hub_models import fetched  # noqa: PLC0415 - only when asked
-    from app.settings import settings  # noqa: PLC0415
+    from app.api.hub_models import fetched
+    from app.settings import settings
 
     return fetched(model, settings())
 
@@ -278,7 +278,7 @@ def read_lengths(lengths: list[int] | list[s.LengthCount]) -> RequestLengths:
 
 def _counts_of_many(lengths: list[int]) -> dict[int, int]:
     """Count long lists, checked by the schema before, several times faster than a dictionary."""
-    import numpy as np  # noqa: PLC0415 - only for long lists
+    import numpy as np
 
     array = np.array(lengths, dtype=np.int64)
     if array.max() < MANY_BINS:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from app.api.answers import Answer
-from app.domain.context_table import CONTEXT_TOKENS, ContextRow, context_table
 from app.domain.errors import DomainError
 from app.domain.formats import KvFormats
 from app.domain.notes import Note
 from app.domain.state import ModelState
 from app.domain.units import bytes_text
-from app.readers.model_files import FileWeights
+
+if TYPE_CHECKING:
+    from app.domain.context_table import ContextRow
+    from app.readers.model_files import FileWeights
 
 
 class ContextAnswer(Answer):
@@ -58,6 +61,8 @@ class WeightsAnswer(Answer):
 
 def contexts_answer(state: ModelState, formats: KvFormats) -> list[ContextAnswer]:
     """Return one sequence at 1k … 1M positions."""
+    from app.domain.context_table import CONTEXT_TOKENS, context_table
+
     return [context_answer(row) for row in context_table(state, formats, CONTEXT_TOKENS)]
 
 
@@ -108,7 +113,7 @@ def weights_of_files(weights: FileWeights) -> WeightsAnswer:
 
 def weights_of_config(config: Mapping[str, object]) -> tuple[WeightsAnswer | None, list[Note]]:
     """Return the weights that a config's own shapes amount to, or a note that says why not."""
-    from app.readers.weights.reader import read_weights  # noqa: PLC0415 - only when asked
+    from app.readers.weights.reader import read_weights
 
     try:
         weights = read_weights(config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
 from pydantic import Field
@@ -16,9 +17,11 @@ from app.api.routing import JsonRoute
 from app.api.weights_input import RankWeights, rank_weights
 from app.domain.errors import DomainError
 from app.domain.notes import Note
-from app.domain.parallel import Parallel, Rank, parallel
 from app.domain.rank_shares import Degrees
 from app.domain.units import bytes_text
+
+if TYPE_CHECKING:
+    from app.domain.parallel import Parallel, Rank
 
 router = APIRouter(tags=["parallel"], responses=REFUSED, route_class=JsonRoute)
 
@@ -106,6 +109,8 @@ def degrees_of(request: Parallelism) -> Degrees:
 
 def compute_parallel(request: ParallelRequest) -> ParallelParts:
     """Return the ranks of a request; raises a DomainError that names the field."""
+    from app.domain.parallel import parallel
+
     given = model_and_formats(request)
     degrees = degrees_of(request)
     lengths = read_lengths(request.lengths)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
 from pydantic import Field
@@ -14,9 +15,7 @@ from app.api.answers import Answer, NoteAnswer, notes_answer
 from app.api.problems import REFUSED
 from app.api.routing import JsonRoute
 from app.domain.errors import Conflict, DomainError, Malformed
-from app.domain.hash_compare import ChainComparison, compare_chains
 from app.domain.hashing import HashChain, textbook_chain
-from app.domain.vllm_hashes import vllm_chain
 from app.domain.vllm_prompt import (
     NEWEST_RELEASE,
     LoraAdapter,
@@ -24,6 +23,9 @@ from app.domain.vllm_prompt import (
     PromptEmbeddings,
     VllmPrompt,
 )
+
+if TYPE_CHECKING:
+    from app.domain.hash_compare import ChainComparison
 
 router = APIRouter(tags=["blocks"], responses=REFUSED, route_class=JsonRoute)
 
@@ -150,6 +152,8 @@ def _adapter(given: s.LoraInput | None) -> LoraAdapter | None:
 
 
 def _chain(request: s.PrefixHashesRequest, prompt: s.PromptInput) -> HashChain:
+    from app.domain.vllm_hashes import vllm_chain
+
     _refuse_other_scheme(request, prompt)
     if request.scheme == "textbook":
         return textbook_chain(prompt.tokens, request.block_size, prompt.identity or {})
@@ -176,6 +180,8 @@ def _chain(request: s.PrefixHashesRequest, prompt: s.PromptInput) -> HashChain:
 
 def compute_hashes(request: s.PrefixHashesRequest) -> ComputedHashes:
     """Return a request's chains; raises a DomainError that names the field."""
+    from app.domain.hash_compare import compare_chains
+
     first = _chain(request, request)
     if request.compare_with is None:
         return ComputedHashes(first=first, second=None, comparison=None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
@@ -18,13 +18,15 @@ from pydantic import ConfigDict, Field
 from app.api import schemas as s
 from app.api.answers import Answer, NoteAnswer, notes_answer
 from app.api.fit import assumptions_of, left_out
-from app.api.fit_compute import FitParts, compute_fit
 from app.api.fit_schemas import DeviceId, FitRequest, Tokens
 from app.api.parallel_schemas import Ranks
 from app.api.problems import REFUSED
 from app.api.routing import JsonRoute
 from app.domain.capacity import largest_concurrency
 from app.domain.errors import DomainError, OutOfRange
+
+if TYPE_CHECKING:
+    from app.api.fit_compute import FitParts
 
 router = APIRouter(tags=["fit"], responses=REFUSED, route_class=JsonRoute)
 MAX_POINTS = 10_000
@@ -112,6 +114,8 @@ def points_of(request: SweepRequest) -> Iterator[SweepPoint]:
 def _combination(
     request: SweepRequest, device: str | None, dtype: str | None, tensor: int
 ) -> Iterator[SweepPoint]:
+    from app.api.fit_compute import compute_fit
+
     contexts = (*request.context_tokens,) or (request.base.context_tokens,)
     update: dict[str, Any] = {"device": device, "tensor_parallel": tensor}
     if dtype is not None:
@@ -154,6 +158,8 @@ def rooms_of(parts: FitParts) -> tuple[list[int], list[int]]:
 
 def answer_sweep(request: SweepRequest) -> SweepAnswer:
     """Return the answer of `/sweep`."""
+    from app.api.fit_compute import compute_fit
+
     count_points(request, MAX_POINTS)
     points = list(points_of(request))
     try:

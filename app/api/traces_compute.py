@@ -185,7 +185,7 @@ def _source(file: IO[bytes], options: TraceOptions, progress: Progress) -> Trace
         return TraceReader(chunks, options, progress=progress)
     if not file.seekable():
         raise Unsupported("{field}: Parquet is read from a file, not from a pipe", field="trace")
-    from app.readers.parquet_traces import ParquetReader  # noqa: PLC0415 - an extra
+    from app.readers.parquet_traces import ParquetReader
 
     return ParquetReader(file, options, progress=progress)
 

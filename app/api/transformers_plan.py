@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter
 from pydantic import ConfigDict, Field
@@ -17,8 +17,9 @@ from app.domain.errors import DomainError, Unsupported
 from app.domain.notes import Note
 from app.domain.units import bytes_text
 from app.domain.working import Working
-from app.engines.transformers import PlannedLayer, TransformersPlan, plan
-from app.engines.transformers.settings import KNOWN
+
+if TYPE_CHECKING:
+    from app.engines.transformers import PlannedLayer, TransformersPlan
 
 router = APIRouter(tags=["engines"], responses=REFUSED, route_class=JsonRoute)
 MAX_SETTINGS = 40
@@ -33,7 +34,9 @@ class TransformersPlanRequest(s.Strict):
     model: s.ModelInput
     settings: Annotated[dict[str, Any], Field(max_length=MAX_SETTINGS)] = Field(
         default_factory=dict,
-        description=f"Of {', '.join(KNOWN)}.",
+        description="Of cache, batch, prompt_tokens, decode_steps, encoder_tokens, max_cache_len, "
+        "dtype, version, generate, backend, nbits, axis_key, axis_value, q_group_size, "
+        "residual_length.",
     )
 
     model_config = ConfigDict(
@@ -120,6 +123,8 @@ def answer_transformers_plan(request: TransformersPlanRequest) -> TransformersPl
         DomainError: naming the field, as seen from the request's body.
 
     """
+    from app.engines.transformers import plan
+
     config, assumed = _config_of(request.model)
     settings = dict(request.settings)
     said = getattr(request.model, "encoder_tokens", None)
@@ -143,15 +148,15 @@ def _config_of(model: PlainModel) -> tuple[Mapping[str, Any], tuple[Note, ...]]:
             field=("model", "draft_layers"),
         )
     if isinstance(model, s.CatalogueModel):
-        from app.catalog.models import entry  # noqa: PLC0415 - loads the catalogue
+        from app.catalog.models import entry
 
         try:
             return entry(model.id)["config"], ()
         except DomainError as error:
             raise error.under("model") from None
     if isinstance(model, s.HubModel):
-        from app.api.hub_models import fetched  # noqa: PLC0415 - only when asked
-        from app.settings import settings  # noqa: PLC0415
+        from app.api.hub_models import fetched
+        from app.settings import settings
 
         try:
             return fetched(model, settings()).config, ()
@@ -190,6 +195,8 @@ def _placed(
     error: DomainError, settings: Mapping[str, Any], config: Mapping[str, Any]
 ) -> DomainError:
     """Return a refusal with its field seen from the request's body."""
+    from app.engines.transformers.settings import KNOWN
+
     first = error.field[0] if error.field else ""
     is_setting = first in settings or (first in KNOWN and first not in config)
     return error.under("settings") if is_setting else error.under("model", "config")

@@ -20,7 +20,6 @@ from app.domain.errors import (
 )
 from app.domain.notes import Note
 from app.domain.rank_shares import Degrees
-from app.domain.weight_formats import WEIGHT_FORMATS
 
 if TYPE_CHECKING:
     from app.domain.weights import ModelWeights
@@ -133,6 +132,8 @@ def _of_model(
     stages: tuple[int, ...],
     expert_parallel: int,
 ) -> RankWeights:
+    from app.domain.weight_formats import WEIGHT_FORMATS
+
     if given.format is not None and given.format not in WEIGHT_FORMATS:
         raise Unknown(
             "{field} {value} is not a known weight format; known are {known}",
@@ -197,7 +198,7 @@ def _weights_of(model: s.ModelInput, stored: str | None) -> tuple[ModelWeights |
     if isinstance(model, s.CatalogueModel):
         return _of_catalogue(model.id, stored)
     if isinstance(model, s.ConfigModel):
-        from app.readers.weights import read_weights  # noqa: PLC0415 - only when asked
+        from app.readers.weights import read_weights
 
         try:
             found = read_weights(model.config)
@@ -212,8 +213,8 @@ def _weights_of(model: s.ModelInput, stored: str | None) -> tuple[ModelWeights |
 
 @lru_cache(maxsize=64)
 def _of_catalogue(model_id: str, stored: str | None) -> tuple[ModelWeights | None, int]:
-    from app.catalog import models  # noqa: PLC0415 - loads the catalogue
-    from app.readers.weights import read_weights  # noqa: PLC0415 - only when asked
+    from app.catalog import models
+    from app.readers.weights import read_weights
 
     entry = models.entry(model_id)
     try:
@@ -232,4 +233,6 @@ def _of_catalogue(model_id: str, stored: str | None) -> tuple[ModelWeights | Non
 
 def _stored(weights: ModelWeights, stored: str | None) -> ModelWeights:
     """Return weights as they are, or as if in another format, whose name was checked before."""
+    from app.domain.weight_formats import WEIGHT_FORMATS
+
     return weights if stored is None else weights.quantised(WEIGHT_FORMATS[stored])

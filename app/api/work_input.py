@@ -89,8 +89,8 @@ def _sizes(request: CostRequest, stored: str | None) -> _Sizes:
     if isinstance(model, s.CatalogueModel):
         return _of_catalogue(model.id, stored)
     if isinstance(model, s.HubModel):
-        from app.api.hub_models import fetched  # noqa: PLC0415 - only when asked
-        from app.settings import settings  # noqa: PLC0415
+        from app.api.hub_models import fetched
+        from app.settings import settings
 
         return _of_config(fetched(model, settings()).config, stored)
     if isinstance(model, s.ConfigModel):
@@ -119,13 +119,13 @@ def _named(shape: ProjectionShape, stored: str | None, *assumed: Note) -> _Sizes
 
 @lru_cache(maxsize=64)
 def _of_catalogue(model_id: str, stored: str | None) -> _Sizes:
-    from app.catalog.models import entry  # noqa: PLC0415 - loads the catalogue
+    from app.catalog.models import entry
 
     return _of_config(entry(model_id)["config"], stored)
 
 
 def _of_config(config: Mapping[str, Any], stored: str | None) -> _Sizes:
-    from app.readers.weights import read_weights  # noqa: PLC0415 - only when asked
+    from app.readers.weights import read_weights
 
     try:
         weights = read_weights(config)

@@ -12,7 +12,6 @@ from app.domain.dtypes import dtype_named
 from app.domain.errors import DomainError, Unknown, shown
 from app.domain.formats import KvFormats
 from app.domain.per_token import shape_of
-from app.readers.hf_config import read_config
 from app.readers.reading import ModelReading
 
 DATA = Path(__file__).parent / "data"
@@ -68,6 +67,8 @@ def read_entry(model_id: str, *, encoder_tokens: int | None = None) -> ModelRead
         DomainError: for an entry that cannot be read, naming the field of its config.
 
     """
+    from app.readers.hf_config import read_config  # noqa: PLC0415 - loads every family's rules
+
     config = entry(model_id)["config"]
     try:
         return read_config(config, encoder_tokens=encoder_tokens)
@@ -77,6 +78,8 @@ def read_entry(model_id: str, *, encoder_tokens: int | None = None) -> ModelRead
 
 def summary_of(loaded: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a listing shows of an entry: its shape at 16 bits, or why it cannot be read."""
+    from app.readers.hf_config import read_config  # noqa: PLC0415 - only to build the index
+
     config = loaded["config"]
     shown_facts = {
         "id": loaded["id"],

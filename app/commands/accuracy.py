@@ -33,8 +33,8 @@ def accuracy(
     as_json: cli.JsonOption = False,
 ) -> None:
     """Ask every measured case, and print how the kinds of cases come out; exit 1 if one fails."""
-    from app.accuracy.run import process_run  # noqa: PLC0415 - reads the engines' rules
-    from app.api.accuracy import (  # noqa: PLC0415 - after start-up
+    from app.accuracy.run import process_run
+    from app.api.accuracy import (
         CaseFilter,
         accuracy_answer,
         no_outcomes,

@@ -27,9 +27,9 @@ def _body(text: str) -> Any:
             cli.fail(f"{path}: {error.strerror}")
         except (ValueError, RecursionError):
             cli.fail(f"{path}: not JSON")
-    from app.domain.errors import DomainError  # noqa: PLC0415 - after start-up
-    from app.pages.fit_form import fit_body, typed_fields  # noqa: PLC0415
-    from app.pages.model_form import model_form  # noqa: PLC0415
+    from app.domain.errors import DomainError
+    from app.pages.fit_form import fit_body, typed_fields
+    from app.pages.model_form import model_form
 
     query = dict(parse_qsl(text.rpartition("?")[2], keep_blank_values=True))
     try:
@@ -41,7 +41,7 @@ def _body(text: str) -> Any:
 @cli.app.command("compare")
 def compare(*, calculations: Calculations, as_json: cli.JsonOption = False) -> None:
     """Print two to six calculations of what fits side by side; what differs is marked."""
-    from app.api.compare import CompareRequest, answer_compare  # noqa: PLC0415 - after start-up
+    from app.api.compare import CompareRequest, answer_compare
 
     body = {"calculations": [_body(text) for text in calculations]}
     answer = cli.run(answer_compare, body, CompareRequest)

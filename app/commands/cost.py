@@ -53,8 +53,8 @@ def cost(  # noqa: PLR0913 - one parameter an option
     as_json: cli.JsonOption = False,
 ) -> None:
     """Print work and bytes read, with a cache and without, and what bandwidth allows."""
-    from app.api.cost import answer_cost  # noqa: PLC0415 - after start-up
-    from app.api.cost_schemas import CostRequest  # noqa: PLC0415
+    from app.api.cost import answer_cost
+    from app.api.cost_schemas import CostRequest
 
     numbers = {
         "layers": layers, "kv_heads": kv_heads, "head_dim": head_dim, "v_head_dim": v_head_dim,
@@ -86,8 +86,8 @@ def cost(  # noqa: PLR0913 - one parameter an option
 
 def rate_of(text: str) -> int:
     """Return the bytes a second of `3350GB/s`."""
-    from app.domain.errors import DomainError  # noqa: PLC0415 - after start-up
-    from app.readers.amounts import parse_bytes  # noqa: PLC0415
+    from app.domain.errors import DomainError
+    from app.readers.amounts import parse_bytes
 
     try:
         return parse_bytes(text.casefold().removesuffix("/s"), field="bandwidth")
@@ -96,7 +96,7 @@ def rate_of(text: str) -> int:
 
 
 def _print_cost(answer: Any) -> None:
-    from app.domain.units import bytes_text, si_text  # noqa: PLC0415 - after start-up
+    from app.domain.units import bytes_text, si_text
 
     def row(label: str, work: Any) -> list[str]:
         parts = (work.projection_macs, work.attention_macs, work.logits_macs, work.macs)

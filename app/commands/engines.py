@@ -40,8 +40,8 @@ LengthsText = Annotated[
 
 def settings_of(pairs: list[str] | None, text: str | None) -> dict[str, object]:
     """Return the request's `settings` from repeated options and one text of several."""
-    from app.domain.errors import DomainError  # noqa: PLC0415 - after start-up
-    from app.readers.settings_text import parse_settings  # noqa: PLC0415
+    from app.domain.errors import DomainError
+    from app.readers.settings_text import parse_settings
 
     found: dict[str, object] = {}
     try:
@@ -55,7 +55,7 @@ def settings_of(pairs: list[str] | None, text: str | None) -> dict[str, object]:
 
 def _one_setting(pair: str) -> dict[str, object]:
     """Return a setting whose value may have spaces and quotes, as the shell has passed it."""
-    from app.readers.settings_text import value_of  # noqa: PLC0415
+    from app.readers.settings_text import value_of
 
     name, equals, value = pair.partition("=")
     if not equals or not name:
@@ -64,8 +64,8 @@ def _one_setting(pair: str) -> dict[str, object]:
 
 
 def _bytes(text: str | None) -> int | None:
-    from app.domain.errors import DomainError  # noqa: PLC0415
-    from app.readers.amounts import parse_bytes  # noqa: PLC0415
+    from app.domain.errors import DomainError
+    from app.readers.amounts import parse_bytes
 
     try:
         return None if text is None else parse_bytes(text, field="available")
@@ -74,8 +74,8 @@ def _bytes(text: str | None) -> int | None:
 
 
 def _lengths(text: str | None, field: str) -> list[int] | None:
-    from app.domain.errors import DomainError  # noqa: PLC0415
-    from app.readers.lengths import parse_lengths  # noqa: PLC0415
+    from app.domain.errors import DomainError
+    from app.readers.lengths import parse_lengths
 
     if not text:
         return None
@@ -137,8 +137,8 @@ def _plan_one(
     *,
     as_json: bool,
 ) -> None:
-    from app.api.engine_plans import answer_engine_plan  # noqa: PLC0415 - after start-up
-    from app.api.engines_schemas import EnginePlanRequest  # noqa: PLC0415
+    from app.api.engine_plans import answer_engine_plan
+    from app.api.engines_schemas import EnginePlanRequest
 
     if engine not in _LONGEST:
         cli.fail(f"engine: one of {', '.join(_LONGEST)} or {ALL}, got {engine}")
@@ -164,9 +164,9 @@ def _plan_one(
 
 
 def _formats(engine: str, kv_dtype: str) -> dict[str, object]:
-    from app.domain.dtypes import dtype_named  # noqa: PLC0415 - after start-up
-    from app.domain.errors import DomainError  # noqa: PLC0415
-    from app.engines.side_by_side import format_settings  # noqa: PLC0415
+    from app.domain.dtypes import dtype_named
+    from app.domain.errors import DomainError
+    from app.engines.side_by_side import format_settings
 
     key, _, value = kv_dtype.partition("/")
     try:
@@ -188,8 +188,8 @@ def _plan_all(
     *,
     as_json: bool,
 ) -> None:
-    from app.api.engines_compared import answer_side_by_side  # noqa: PLC0415 - after start-up
-    from app.api.engines_schemas import SideBySideRequest  # noqa: PLC0415
+    from app.api.engines_compared import answer_side_by_side
+    from app.api.engines_schemas import SideBySideRequest
 
     if settings:
         cli.fail("settings: they belong to one engine; name it")
@@ -260,8 +260,8 @@ def explain(  # noqa: PLR0913 - one parameter an option
     as_json: cli.JsonOption = False,
 ) -> None:
     """Explain a log's figures; ends with exit code 1 where one disagrees."""
-    from app.api.engines_schemas import ExplainRequest  # noqa: PLC0415 - after start-up
-    from app.api.explain import answer_explain  # noqa: PLC0415
+    from app.api.engines_schemas import ExplainRequest
+    from app.api.explain import answer_explain
 
     numbers = {
         "layers": layers, "kv_heads": kv_heads, "head_dim": head_dim, "v_head_dim": v_head_dim,
@@ -288,7 +288,7 @@ def explain(  # noqa: PLR0913 - one parameter an option
 
 def _log_of(path: Path) -> str:
     """Return a log's text; bytes that are no UTF-8 stand for nothing that is read."""
-    import sys  # noqa: PLC0415 - for standard input alone
+    import sys
 
     try:
         if str(path) == "-":

@@ -25,8 +25,8 @@ Advise = Annotated[bool, typer.Option("--advise", help="Find what would make it 
 
 
 def _amount(text: str, field: str) -> int:
-    from app.domain.errors import DomainError  # noqa: PLC0415 - after start-up
-    from app.readers.amounts import parse_bytes  # noqa: PLC0415
+    from app.domain.errors import DomainError
+    from app.readers.amounts import parse_bytes
 
     try:
         return parse_bytes(text, field=field)
@@ -83,8 +83,8 @@ def fit(  # noqa: PLR0913 - one parameter an option
     as_json: cli.JsonOption = False,
 ) -> None:
     """Print each line of a device's memory, and how many requests and tokens fit."""
-    from app.api.fit import answer_fit  # noqa: PLC0415 - after start-up
-    from app.api.fit_schemas import FitRequest  # noqa: PLC0415
+    from app.api.fit import answer_fit
+    from app.api.fit_schemas import FitRequest
 
     numbers = {
         "layers": layers, "kv_heads": kv_heads, "head_dim": head_dim, "v_head_dim": v_head_dim,
@@ -145,8 +145,8 @@ def devices(
     as_json: cli.JsonOption = False,
 ) -> None:
     """List the bundled devices: memory as the driver reports it where known, else as sold."""
-    from app.api.devices import list_devices  # noqa: PLC0415 - after start-up
-    from app.api.fit import range_text  # noqa: PLC0415
+    from app.api.devices import list_devices
+    from app.api.fit import range_text
 
     found = list_devices(" ".join(words or ()))
     if as_json:

@@ -37,8 +37,8 @@ def fragmentation(  # noqa: PLR0913 - one parameter an option
     as_json: cli.JsonOption = False,
 ) -> None:
     """Print what reserving, padding and paging take, waste, and admit in the same memory."""
-    from app.api.fragmentation import answer_fragmentation  # noqa: PLC0415 - after start-up
-    from app.api.fragmentation_schemas import FragmentationRequest  # noqa: PLC0415
+    from app.api.fragmentation import answer_fragmentation
+    from app.api.fragmentation_schemas import FragmentationRequest
 
     numbers = {
         "layers": layers, "kv_heads": kv_heads, "head_dim": head_dim, "v_head_dim": v_head_dim,
@@ -73,8 +73,8 @@ def bytes_of(text: str | None, field: str) -> int | None:
     """Return an amount of bytes that was typed, or end with one line."""
     if text is None:
         return None
-    from app.domain.errors import DomainError  # noqa: PLC0415 - after start-up
-    from app.readers.amounts import parse_bytes  # noqa: PLC0415
+    from app.domain.errors import DomainError
+    from app.readers.amounts import parse_bytes
 
     try:
         return parse_bytes(text, field=field)

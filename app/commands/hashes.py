@@ -44,9 +44,9 @@ def prompt_of(
     text: str | None, tokens: str | None, path: Path | None, parts: dict[str, Any], prefix: str = ""
 ) -> dict[str, Any]:
     """Return one prompt of the request; `parts` are the options beside its tokens."""
-    from app.domain.errors import DomainError  # noqa: PLC0415 - after start-up
-    from app.readers.media_items import parse_media  # noqa: PLC0415
-    from app.readers.token_ids import byte_ids, parse_token_ids  # noqa: PLC0415
+    from app.domain.errors import DomainError
+    from app.readers.media_items import parse_media
+    from app.readers.token_ids import byte_ids, parse_token_ids
 
     if sum(item is not None for item in (text, tokens, path)) != 1:
         cli.fail(f"give one of --{prefix}tokens, --{prefix}text" + (" or a file" * (not prefix)))
@@ -107,8 +107,8 @@ def hashes(  # noqa: PLR0913 - one parameter an option
     as_json: cli.JsonOption = False,
 ) -> None:
     """Print the hash of every full block of a prompt, and what a lookup may reuse."""
-    from app.api.prefix_hashes import answer_hashes  # noqa: PLC0415 - after start-up
-    from app.api.prefix_hashes_schemas import PrefixHashesRequest  # noqa: PLC0415
+    from app.api.prefix_hashes import answer_hashes
+    from app.api.prefix_hashes_schemas import PrefixHashesRequest
 
     own = {"identity": identity, "lora": lora, "lora_path": lora_path, "lora_id": lora_id,
            "cache_salt": cache_salt, "media": media}  # fmt: skip

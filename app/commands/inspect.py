@@ -43,10 +43,10 @@ def inspect(
     """Print what each layer keeps, over context lengths, and what the weights take."""
     if bool(files) == bool(hub):
         cli.fail("give one or more files, or a model of the Hub with --hub")
-    from app.api.inspect import Asked, inspect_answer  # noqa: PLC0415 - after start-up
-    from app.api.inspect import inspect as read  # noqa: PLC0415
-    from app.domain.errors import DomainError  # noqa: PLC0415
-    from app.settings import settings  # noqa: PLC0415
+    from app.api.inspect import Asked, inspect_answer
+    from app.api.inspect import inspect as read
+    from app.domain.errors import DomainError
+    from app.settings import settings
 
     asked = Asked(
         files=[_head(path) for path in files or ()],

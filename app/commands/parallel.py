@@ -49,8 +49,8 @@ def weights_of(text: str | None) -> dict[str, Any] | None:
         return {"bytes": _header_bytes(Path(text[1:]))}
     if not text[:1].isdigit():
         return {"format": text}
-    from app.domain.errors import DomainError  # noqa: PLC0415 - after start-up
-    from app.readers.amounts import parse_bytes  # noqa: PLC0415
+    from app.domain.errors import DomainError
+    from app.readers.amounts import parse_bytes
 
     try:
         return {"bytes": parse_bytes(text, field="weights")}
@@ -60,10 +60,10 @@ def weights_of(text: str | None) -> dict[str, Any] | None:
 
 def _header_bytes(path: Path) -> int:
     """Return the exact bytes of a file's tensors, from its header alone."""
-    from app.domain.errors import DomainError  # noqa: PLC0415 - after start-up
-    from app.readers.gguf import read_gguf  # noqa: PLC0415
-    from app.readers.header_weights import gguf_weights, safetensors_weights  # noqa: PLC0415
-    from app.readers.safetensors import read_safetensors  # noqa: PLC0415
+    from app.domain.errors import DomainError
+    from app.readers.gguf import read_gguf
+    from app.readers.header_weights import gguf_weights, safetensors_weights
+    from app.readers.safetensors import read_safetensors
 
     try:
         with path.open("rb") as file:
@@ -102,9 +102,9 @@ def parallel(  # noqa: PLR0913 - one parameter an option
     as_json: cli.JsonOption = False,
 ) -> None:
     """Print which rank holds which layers, heads and bytes, and what copies cost."""
-    from app.api.parallel import answer_parallel  # noqa: PLC0415 - after start-up
-    from app.api.parallel_schemas import ParallelRequest  # noqa: PLC0415
-    from app.domain.units import bytes_text  # noqa: PLC0415
+    from app.api.parallel import answer_parallel
+    from app.api.parallel_schemas import ParallelRequest
+    from app.domain.units import bytes_text
 
     numbers = {
         "layers": layers, "kv_heads": kv_heads, "head_dim": head_dim, "v_head_dim": v_head_dim,

@@ -30,9 +30,9 @@ def events_of(
     events: str | None, path: Path | None, scenario: str | None
 ) -> tuple[list[PoolEvent], int | None, int | None]:
     """Return the events, and a story's own number of blocks and block size."""
-    from app.domain.errors import DomainError  # noqa: PLC0415 - after start-up
-    from app.domain.pool_scenarios import SCENARIOS  # noqa: PLC0415
-    from app.readers.event_lines import parse_events  # noqa: PLC0415
+    from app.domain.errors import DomainError
+    from app.domain.pool_scenarios import SCENARIOS
+    from app.readers.event_lines import parse_events
 
     if sum(item is not None for item in (events, path, scenario)) != 1:
         cli.fail("give the events as one of --events, --events-file or --scenario")
@@ -64,9 +64,9 @@ def pool(  # noqa: PLR0913 - one parameter an option
     as_json: cli.JsonOption = False,
 ) -> None:
     """Print what each event did to a pool of blocks, and why."""
-    from app.api.block_pool import answer_pool, event_body  # noqa: PLC0415 - after start-up
-    from app.api.block_pool_schemas import BlockPoolRequest  # noqa: PLC0415
-    from app.readers.event_lines import event_line  # noqa: PLC0415
+    from app.api.block_pool import answer_pool, event_body
+    from app.api.block_pool_schemas import BlockPoolRequest
+    from app.readers.event_lines import event_line
 
     happened, own_blocks, own_size = events_of(events, events_file, scenario)
     body = {

@@ -32,11 +32,11 @@ def sequences_of(
         cli.fail("give the sequences as one of --groups, --sequences, --sequences-file, --samples")
     if samples is not None:
         return {"samples": samples}
-    from app.api.sharing import groups_body  # noqa: PLC0415 - after start-up
-    from app.domain.errors import DomainError  # noqa: PLC0415
-    from app.domain.prefix_tree import MAX_ALL_TOKENS, MAX_SEQUENCES  # noqa: PLC0415
-    from app.readers.prefix_groups import parse_groups  # noqa: PLC0415
-    from app.readers.token_ids import parse_sequences  # noqa: PLC0415
+    from app.api.sharing import groups_body
+    from app.domain.errors import DomainError
+    from app.domain.prefix_tree import MAX_ALL_TOKENS, MAX_SEQUENCES
+    from app.readers.prefix_groups import parse_groups
+    from app.readers.token_ids import parse_sequences
 
     try:
         if groups is not None:
@@ -74,8 +74,8 @@ def sharing(  # noqa: PLR0913 - one parameter an option
     as_json: cli.JsonOption = False,
 ) -> None:
     """Print logical and unique blocks of sequences with common prefixes, and the bytes each way."""
-    from app.api.sharing import answer_sharing  # noqa: PLC0415 - after start-up
-    from app.api.sharing_schemas import SharingRequest  # noqa: PLC0415
+    from app.api.sharing import answer_sharing
+    from app.api.sharing_schemas import SharingRequest
 
     asked = None
     if samples is not None:

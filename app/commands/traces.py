@@ -97,9 +97,9 @@ def traces(  # noqa: PLR0913 - one parameter an option
 
 
 def _answer(body: dict[str, Any], path: Path) -> TracesAnswer:
-    from app.api.traces import traces_answer  # noqa: PLC0415 - after start-up
-    from app.api.traces_compute import compute_traces  # noqa: PLC0415
-    from app.api.traces_schemas import TracesRequest  # noqa: PLC0415
+    from app.api.traces import traces_answer
+    from app.api.traces_compute import compute_traces
+    from app.api.traces_schemas import TracesRequest
 
     def compute(request: TracesRequest) -> TracesAnswer:
         try:
@@ -127,8 +127,8 @@ def _progress(path: Path) -> Iterator[Callable[[int, int], None]]:
     if not sys.stderr.isatty():
         yield lambda _read, _requests: None
         return
-    from rich.console import Console  # noqa: PLC0415 - only on a terminal
-    from rich.progress import (  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import (
         BarColumn,
         DownloadColumn,
         Progress,

@@ -11,6 +11,7 @@ from app.domain.hashing import checked_text, checked_tokens
 from app.domain.notes import Note
 
 MAX_EVENTS = 1_000
+MAX_SIMULATED_BLOCKS = 2_048
 MAX_CHILDREN = 64
 MAX_EVENT_TOKENS = 32_768
 MAX_NAME_BYTES = 64

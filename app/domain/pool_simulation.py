@@ -12,11 +12,17 @@ from app.domain.hashing import MAX_BLOCK_TOKENS
 from app.domain.notes import Note
 from app.domain.pool import TEXTBOOK_RULES, BlockPool, rules_of
 from app.domain.pool_engine import EngineSimulator
-from app.domain.pool_events import PoolEvent, PoolSimulation, PoolStep, PoolTotals, check_events
+from app.domain.pool_events import (
+    MAX_SIMULATED_BLOCKS,
+    PoolEvent,
+    PoolSimulation,
+    PoolStep,
+    PoolTotals,
+    check_events,
+)
 from app.domain.pool_simulator import Simulator
 from app.domain.pool_textbook import TextbookSimulator
 
-MAX_SIMULATED_BLOCKS = 2_048
 POLICIES = ("engine", "textbook")
 WHEN_FULL = ("refuse", "preempt")
 NEWEST_VERSION = "0.33.0"

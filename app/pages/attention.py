@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import anyio.to_thread
@@ -18,18 +18,15 @@ from app.api.lab_runs import collected
 from app.demo.budget import LabBusy, RunStopped
 from app.domain.errors import DomainError, Unknown, shown
 from app.domain.notes import Note
-from app.pages.attention_view import (
-    AttentionView,
-    ExperimentView,
-    attention_view,
-    experiment_view,
-)
 from app.pages.model_form import integer
 from app.pages.page_parts import answer_page, csv_download, curl, json_download, refused
 from app.pages.problems import Problems, problems_of
 from app.readers.number_rows import read_rows, rows_text
 from app.web.language import language_of
 from app.web.marks import mark
+
+if TYPE_CHECKING:
+    from app.pages.attention_view import AttentionView, ExperimentView
 
 router = APIRouter(include_in_schema=False)
 
@@ -139,7 +136,8 @@ def attention_page(
     query: Mapping[str, str], language: str, ran: Ran | None = None
 ) -> AttentionPage:
     """Return the page's context; blocks while the lab answers."""
-    from app.demo.backends import is_torch_installed  # noqa: PLC0415 - loads NumPy
+    from app.demo.backends import is_torch_installed
+    from app.pages.attention_view import attention_view, experiment_view
 
     fields = typed_fields(query)
     problems: dict[str, Note] = {}
@@ -204,7 +202,7 @@ def _typed_body(fields: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _drawn_body(fields: Mapping[str, str]) -> dict[str, Any]:
-    from app.demo.lab import draw_question  # noqa: PLC0415 - loads NumPy
+    from app.demo.lab import draw_question
 
     sizes = {name: integer(name, fields[name]) for name in DRAWN}
     drawn = draw_question(seed=integer("seed", fields["seed"]), **sizes)

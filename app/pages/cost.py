@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Form, Request, Response
@@ -21,8 +21,6 @@ from app.demo.budget import LabBusy, RunStopped
 from app.demo.process import LabRun
 from app.domain.errors import DomainError, Malformed, shown
 from app.domain.notes import Note
-from app.domain.weight_formats import WEIGHT_FORMATS
-from app.pages.cost_view import CostView, MeasuredView, cost_view, measured_view
 from app.pages.model_form import (
     ModelForm,
     format_names,
@@ -48,6 +46,9 @@ from app.pages.streams import Line, stream, wants_stream
 from app.readers.amounts import parse_bytes
 from app.web.language import language_of, translations
 from app.web.marks import mark
+
+if TYPE_CHECKING:
+    from app.pages.cost_view import CostView, MeasuredView
 
 router = APIRouter(include_in_schema=False)
 
@@ -141,6 +142,9 @@ def cost_page(
     query: Mapping[str, str], language: str, measured: MeasuredView | None = None
 ) -> CostPage:
     """Return the page's context for a query string; mistakes become sentences beside fields."""
+    from app.domain.weight_formats import WEIGHT_FORMATS
+    from app.pages.cost_view import cost_view, measured_view
+
     form = model_form(query)
     fields = {name: query.get(name, default).strip() for name, default in _DEFAULTS.items()}
     problems: dict[str, Note] = {}
@@ -254,6 +258,8 @@ async def measured(
     request: Request, lab_device: Annotated[str, Form(max_length=40)] = "auto"
 ) -> Response:
     """Measure both ways: point by point to the page's script, else the page with all of them."""
+    from app.pages.cost_view import measured_view
+
     language = language_of(request)
     if wants_stream(request):
         return stream(_lines(request, lab_device, language))
@@ -280,6 +286,7 @@ def _why(error: DomainError | LabBusy | RunStopped) -> Note:
 
 async def _lines(request: Request, device: str, language: str) -> AsyncGenerator[Line]:
     """Yield how far it is with each point, the table and charts as they grow, then the orders."""
+    from app.pages.cost_view import measured_view
 
     def put(view: MeasuredView) -> Line:
         page = cost_page({}, language, view)

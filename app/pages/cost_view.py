@@ -253,7 +253,7 @@ def measured_view(
     """Return the measured panel with as many points as there are."""
     notes: tuple[Note, ...] = ()
     if points:
-        from app.demo.measure import MEASURED_NOTES  # noqa: PLC0415 - loads NumPy, as points have
+        from app.demo.measure import MEASURED_NOTES
 
         notes = MEASURED_NOTES
     return MeasuredView(

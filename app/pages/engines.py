@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
@@ -12,7 +12,6 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse
 from pydantic import ValidationError
 
-from app.api.engine_models import engine_model
 from app.api.engines_compared import (
     DEFAULT_CONTEXT_TOKENS,
     NOT_COUNTED,
@@ -23,9 +22,7 @@ from app.api.engines_compared import (
 from app.api.engines_schemas import SideBySideRequest
 from app.domain.errors import DomainError, OutOfRange
 from app.domain.notes import Note
-from app.engines.side_by_side import default_lengths
 from app.pages import page_parts
-from app.pages.engines_view import EnginesView, command_of, engines_view
 from app.pages.model_form import (
     ModelForm,
     format_names,
@@ -38,6 +35,9 @@ from app.pages.problems import Problems, problems_of
 from app.readers.amounts import parse_bytes
 from app.readers.lengths import parse_lengths
 from app.web.language import language_of
+
+if TYPE_CHECKING:
+    from app.pages.engines_view import EnginesView
 
 router = APIRouter(include_in_schema=False)
 
@@ -169,6 +169,10 @@ def _lengths(text: str) -> list[int]:
 
 
 def _view(body: Mapping[str, Any], typed: Mapping[str, str], language: str) -> EnginesView:
+    from app.api.engine_models import engine_model
+    from app.engines.side_by_side import default_lengths
+    from app.pages.engines_view import command_of, engines_view
+
     asked = SideBySideRequest.model_validate(body)
     context = asked.context_tokens
     if context is None:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, UploadFile
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse
 from pydantic import ValidationError
-from starlette.datastructures import UploadFile
 
 from app.api.engines_schemas import MAX_LOG_CHARACTERS, ExplainRequest
 from app.api.explain import NOT_COUNTED, compute_explain
@@ -22,13 +21,14 @@ from app.api.model_input import pasted_model
 from app.domain.errors import DomainError, OutOfRange
 from app.domain.notes import Note
 from app.pages import page_parts
-from app.pages.example_logs import EXAMPLE_LOGS, ExampleLog
-from app.pages.explain_view import ENGINE_TITLES, ExplainView, explain_view
 from app.pages.model_form import offered_models, parsed_config
 from app.pages.problems import Problems, problems_of
 from app.pages.render import wants_fragment
 from app.readers.lengths import parse_lengths
-from app.readers.settings_text import parse_settings
+
+if TYPE_CHECKING:
+    from app.pages.example_logs import ExampleLog
+    from app.pages.explain_view import ExplainView
 
 router = APIRouter(include_in_schema=False)
 
@@ -57,6 +57,9 @@ class ExplainPage:
 
 def explain_page(query: Mapping[str, str], log: str, *, is_fragment: bool = False) -> ExplainPage:
     """Return the page's context; without a log, what the fields hold and no answer."""
+    from app.pages.example_logs import EXAMPLE_LOGS
+    from app.pages.explain_view import ENGINE_TITLES, explain_view
+
     fields = _fields(query)
     example = next((key for key, item in EXAMPLE_LOGS.items() if _same(item.log, log)), "")
     problems: dict[str, Note] = {}
@@ -105,6 +108,8 @@ def _body(fields: Mapping[str, str], log: str) -> dict[str, Any]:
         DomainError: for a field whose text cannot be read.
 
     """
+    from app.readers.settings_text import parse_settings
+
     body: dict[str, Any] = {"log": log}
     if fields["config"]:
         body["model"] = pasted_model(parsed_config(fields["config"]))
@@ -143,6 +148,8 @@ def _problems(error: DomainError | ValidationError) -> Problems:
 @router.get("/explain", response_class=HTMLResponse)
 async def show(request: Request) -> HTMLResponse:
     """Answer the form, with an example's figures where the address names one."""
+    from app.pages.example_logs import EXAMPLE_LOGS
+
     query = dict(request.query_params)
     example = EXAMPLE_LOGS.get(query.get("example", ""))
     log = ""
@@ -158,12 +165,12 @@ async def show(request: Request) -> HTMLResponse:
 @router.post("/explain", response_class=HTMLResponse)
 async def explain(request: Request) -> HTMLResponse:
     """Answer a log that was pasted, or a file in its place."""
-    async with request.form(max_files=1, max_part_size=_MOST_BYTES) as form:
-        query = {name: value for name, value in form.multi_items() if isinstance(value, str)}
-        log = query.pop("log", "")
-        file = form.get("file")
-        if isinstance(file, UploadFile) and file.filename:
-            log = (await file.read(_MOST_BYTES)).decode("utf-8", "replace")
+    form = await request.form(max_files=1, max_part_size=_MOST_BYTES)
+    query = {name: value for name, value in form.multi_items() if isinstance(value, str)}
+    log = query.pop("log", "")
+    file = form.get("file")
+    if isinstance(file, UploadFile) and file.filename:
+        log = (await file.read(_MOST_BYTES)).decode("utf-8", "replace")
     page = await run_in_threadpool(
         explain_page, query, log, is_fragment=wants_fragment(request)
     )  # fmt: skip

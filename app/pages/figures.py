@@ -26,7 +26,7 @@ def unit_of(largest_bytes: int) -> tuple[str, int]:
 @lru_cache(maxsize=64)
 def _checked_layout(kind: str, x_title: str, y_title: str) -> Figure:
     """Return the layout of a kind of chart, checked by plotly's own schema."""
-    import plotly.graph_objects as go  # noqa: PLC0415 - costs a fifth of a second at import
+    import plotly.graph_objects as go
 
     layouts: dict[str, Figure] = {
         "stacked": {"barmode": "stack", "bargap": 0.35},

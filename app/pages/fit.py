@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
@@ -22,14 +22,11 @@ from app.api.fit import (
     transfer_of,
     workings_of,
 )
-from app.api.fit_advice import Change, Devices, Patience, changes, fewest_devices
-from app.api.fit_compute import FitParts, compute_fit
 from app.api.fit_schemas import FitRequest
 from app.catalog.devices import devices
 from app.domain.capacity import Line
 from app.domain.errors import DomainError
 from app.domain.notes import Note
-from app.domain.offload import Offload
 from app.domain.state import MAX_TOKENS
 from app.domain.working import Working
 from app.pages import figures, page_parts
@@ -38,6 +35,11 @@ from app.pages.model_form import ModelForm, format_names, model_form, offered_mo
 from app.pages.problems import Problems, problems_of
 from app.web.language import language_of, translations
 from app.web.marks import mark
+
+if TYPE_CHECKING:
+    from app.api.fit_advice import Change, Devices
+    from app.api.fit_compute import FitParts
+    from app.domain.offload import Offload
 
 router = APIRouter(include_in_schema=False)
 
@@ -178,6 +180,9 @@ def fit_page(query: Mapping[str, str], language: str) -> FitPage:
 
 
 def _view(request: FitRequest, body: dict[str, Any], language: str) -> FitView:
+    from app.api.fit_advice import Patience, changes, fewest_devices
+    from app.api.fit_compute import compute_fit
+
     parts = compute_fit(request)
     patience = Patience()
     tried = () if parts.answer.fits else changes(request, parts, patience)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
@@ -19,7 +19,6 @@ from app.api.fragmentation import (
 )
 from app.api.fragmentation_schemas import FragmentationRequest
 from app.domain.errors import DomainError
-from app.domain.fragmentation import Fragmentation, Layout
 from app.domain.notes import Note
 from app.domain.state import MAX_TOKENS
 from app.domain.units import MIB
@@ -39,6 +38,9 @@ from app.readers.amounts import parse_bytes
 from app.readers.lengths import ParsedLengths, parse_lengths
 from app.web.language import language_of, translations
 from app.web.marks import mark
+
+if TYPE_CHECKING:
+    from app.domain.fragmentation import Fragmentation, Layout
 
 router = APIRouter(include_in_schema=False)
 
@@ -276,6 +278,8 @@ def export_json(request: Request) -> Response:
 @router.get("/export/fragmentation.csv", response_model=None)
 def export_csv(request: Request) -> Response:
     """Answer the layouts as CSV, one line each."""
+    from app.domain.fragmentation import Layout
+
     try:
         computed = _checked(request.query_params)
     except (DomainError, ValidationError) as error:

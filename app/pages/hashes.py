@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
@@ -14,19 +14,19 @@ from pydantic import ValidationError
 from app.api import prefix_hashes_schemas as s
 from app.api.prefix_hashes import ComputedHashes, compute_hashes, hashes_answer
 from app.domain.errors import DomainError
-from app.domain.hash_compare import COUNTER_EXAMPLES
 from app.domain.hashing import IDENTITY_FIELDS, HashChain
 from app.domain.notes import Note
-from app.domain.vllm_hashes import ALGORITHMS
 from app.domain.vllm_prompt import NEWEST_RELEASE
 from app.pages import page_parts as parts
-from app.pages.hash_examples import EXAMPLES, Example
 from app.pages.model_form import integer
 from app.pages.problems import Path, Problems, problems_of
 from app.readers.media_items import parse_media
 from app.readers.token_ids import byte_ids, parse_token_ids, token_ids_text
 from app.web.language import language_of, translations
 from app.web.marks import mark
+
+if TYPE_CHECKING:
+    from app.pages.hash_examples import Example
 
 router = APIRouter(include_in_schema=False)
 
@@ -158,6 +158,10 @@ def _prompt_fields(query: Mapping[str, str], side: str, usual: str) -> PromptFie
 
 def _fields(query: Mapping[str, str]) -> HashesPage:
     """Return the page before any answer: what its fields hold."""
+    from app.domain.hash_compare import COUNTER_EXAMPLES
+    from app.domain.vllm_hashes import ALGORITHMS
+    from app.pages.hash_examples import EXAMPLES
+
     settings = {name: query.get(name, usual).strip() for name, usual in _SETTINGS.items()}
     settings["scheme"] = settings["scheme"] if settings["scheme"] in SCHEMES else "textbook"
     settings["read"] = settings["read"] if settings["read"] in READINGS else "ids"

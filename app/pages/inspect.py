@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlencode, urlsplit
 
 from fastapi import APIRouter, File, Form, Request, Response, UploadFile
@@ -24,15 +24,18 @@ from app.pages.model_form import (
     parsed_config,
     short_config,
 )
-from app.pages.model_view import ModelView, model_view
 from app.pages.page_parts import answer_page, command
 from app.pages.problems import Problems, problems_of
 from app.pages.render import OWN_ADDRESS, render
-from app.readers.gguf import OmittedValue
-from app.readers.model_files import MAX_FILES, ReadFile
+from app.readers.headers import MAX_FILES
 from app.settings import Settings
 from app.web.language import language_of
 from app.web.marks import mark
+
+if TYPE_CHECKING:
+    from app.pages.model_view import ModelView
+    from app.readers.gguf import OmittedValue
+    from app.readers.model_files import ReadFile
 
 router = APIRouter(include_in_schema=False)
 
@@ -107,7 +110,7 @@ KIND_OF_FILE: Mapping[str, str] = {
 @lru_cache(maxsize=1)
 def examples() -> tuple[Example, ...]:
     """Return configs of four kinds from the catalogue, whole."""
-    from app.catalog import models  # noqa: PLC0415 - reads entries
+    from app.catalog import models
 
     texts = (
         ("google/gemma-3-27b-it", mark("Gemma 3 27B: windows in five of six layers")),
@@ -190,6 +193,8 @@ async def inspect_page(
 def _view(
     found: Inspection, form: Mapping[str, str], language: str, *, from_files: bool
 ) -> InspectView:
+    from app.pages.model_view import model_view
+
     reading = found.files.reading
     view = None
     if reading is not None and found.formats is not None:
@@ -257,7 +262,7 @@ def _canonical(form: Mapping[str, str]) -> str:
 
 
 def _hub_host(settings: Settings) -> str:
-    from app.hub import endpoint_of  # noqa: PLC0415 - only for this page
+    from app.hub import endpoint_of
 
     return urlsplit(endpoint_of(settings)).hostname or ""
 

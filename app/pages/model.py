@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Request, Response
@@ -18,11 +19,13 @@ from app.domain.formats import KvFormats
 from app.domain.notes import Note
 from app.domain.per_token import omissions
 from app.pages.model_form import format_names, integer
-from app.pages.model_view import ModelView, model_view
 from app.pages.page_parts import answer_page, command, curl_get, json_download
 from app.pages.problems import Problems, problems_of
 from app.pages.render import render, wants_fragment
 from app.web.language import language_of
+
+if TYPE_CHECKING:
+    from app.pages.model_view import ModelView
 
 router = APIRouter(include_in_schema=False)
 
@@ -69,6 +72,8 @@ class MissingPage:
 
 def model_page(model_id: str, query: Mapping[str, str], language: str) -> ModelPage:
     """Return one entry's page; raises Unknown for an id that the catalogue lacks."""
+    from app.pages.model_view import model_view
+
     entry = models.entry(model_id)
     row = models.index()[entry["id"]]
     kv, encoder = query.get("kv", "bf16").strip(), query.get("encoder_tokens", "").strip()

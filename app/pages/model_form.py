@@ -103,7 +103,7 @@ def parsed_config(text: str) -> dict[str, Any]:
     if len(text) > MAX_CONFIG_CHARACTERS:
         raise OutOfRange("{field} must be at most {high} characters", field="config",
                          high=MAX_CONFIG_CHARACTERS)  # fmt: skip
-    from pydantic_core import from_json  # noqa: PLC0415 - only for a pasted config
+    from pydantic_core import from_json
 
     try:
         value = from_json(text, allow_inf_nan=False)

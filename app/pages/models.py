@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Request, Response
@@ -25,11 +25,13 @@ from app.domain.dtypes import dtype_named
 from app.domain.formats import KvFormats
 from app.domain.notes import Note
 from app.pages import figures
-from app.pages.model_view import LETTERS, ModelView, context_chart, model_view
 from app.pages.page_parts import KIND_NAMES, answer_page, command, csv_download, curl_get
 from app.pages.problems import Problems
 from app.web.language import language_of
 from app.web.marks import mark
+
+if TYPE_CHECKING:
+    from app.pages.model_view import ModelView
 
 router = APIRouter(include_in_schema=False)
 
@@ -207,6 +209,8 @@ def _families() -> tuple[tuple[str, int], ...]:
 
 def models_page(request: Request, language: str) -> ModelsPage:
     """Return the page's context for a request; what is not offered is passed over."""
+    from app.pages.model_view import LETTERS
+
     asked = _asked(request)
     found = _found(asked)
     after = asked.offset + ROWS_SHOWN
@@ -286,6 +290,8 @@ def _columns(asked: _Asked) -> tuple[Column, ...]:
 
 
 def _picked(model_id: str, asked: _Asked, language: str) -> Picked:
+    from app.pages.model_view import model_view
+
     row = models.index()[model_id]
     view = None
     if row["readable"]:
@@ -309,6 +315,8 @@ def _compared(picked: tuple[Picked, ...]) -> tuple[tuple[int, tuple[int, ...]], 
 
 
 def _picked_chart(picked: tuple[Picked, ...], language: str) -> figures.Figure | None:
+    from app.pages.model_view import context_chart
+
     drawn = [(item.view.name, item.view.contexts) for item in picked if item.view is not None]
     if len(drawn) < MAX_PICKED:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
@@ -15,7 +15,6 @@ from app.api.parallel import ParallelParts, RankAnswer, compute_parallel, parall
 from app.api.parallel_schemas import ParallelRequest
 from app.domain.errors import DomainError
 from app.domain.notes import Note
-from app.domain.parallel import Rank
 from app.pages import figures, page_parts
 from app.pages.model_form import (
     ModelForm,
@@ -30,6 +29,9 @@ from app.pages.problems import Problems, problems_of
 from app.readers.lengths import ParsedLengths, parse_lengths
 from app.web.language import language_of, translations
 from app.web.marks import mark
+
+if TYPE_CHECKING:
+    from app.domain.parallel import Rank
 
 router = APIRouter(include_in_schema=False)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
@@ -16,16 +16,17 @@ from app.api.block_pool import compute_pool, event_body, pool_answer
 from app.domain.errors import DomainError
 from app.domain.notes import Note
 from app.domain.pool_events import PoolEvent, PoolSimulation, PoolStep
-from app.domain.pool_scenarios import SCENARIOS, PoolScenario
-from app.domain.pool_simulation import NEWEST_VERSION, POLICIES, WHEN_FULL
 from app.pages import figures
 from app.pages import page_parts as parts
 from app.pages.model_form import integer
-from app.pages.pool_steps import CELL_NAMES, CHANGE_NAMES, STATE_NAMES, StepView, step_view
 from app.pages.problems import Problems, problems_of
 from app.pages.render import render, wants_fragment
 from app.readers.event_lines import event_line, parse_events
 from app.web.language import language_of, translations
+
+if TYPE_CHECKING:
+    from app.domain.pool_scenarios import PoolScenario
+    from app.pages.pool_steps import StepView
 
 router = APIRouter(include_in_schema=False)
 
@@ -86,6 +87,10 @@ def _lines(scenario: PoolScenario) -> str:
 
 def _fields(query: Mapping[str, str]) -> PoolPage:
     """Return the page before any answer: what its fields hold."""
+    from app.domain.pool_scenarios import SCENARIOS
+    from app.domain.pool_simulation import NEWEST_VERSION, POLICIES
+    from app.pages.pool_steps import CELL_NAMES, CHANGE_NAMES, STATE_NAMES
+
     asked = query.get("scenario", "")
     story = next((item for item in SCENARIOS if item.name == asked), SCENARIOS[0])
     settings = {name: query.get(name, usual).strip() for name, usual in _SETTINGS.items()}
@@ -135,6 +140,8 @@ def _kept(page: PoolPage, told: PoolScenario | None) -> list[tuple[str, str]]:
 
 def pool_page(query: Mapping[str, str], language: str) -> PoolPage:
     """Return the page's context for a query string; mistakes become sentences beside fields."""
+    from app.pages.pool_steps import step_view
+
     page = _fields(query)
     try:
         lines = parse_events(page.events)
@@ -179,6 +186,8 @@ def _body(page: PoolPage, events: list[PoolEvent]) -> dict[str, Any]:
         DomainError: for a field whose text cannot be read.
 
     """
+    from app.domain.pool_simulation import POLICIES, WHEN_FULL
+
     settings = page.settings
     body: dict[str, Any] = {
         "num_blocks": integer("num_blocks", page.num_blocks),

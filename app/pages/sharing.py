@@ -31,7 +31,6 @@ from app.pages.model_form import (
     offered_models,
 )
 from app.pages.problems import Problems, problems_of
-from app.readers.prefix_groups import parse_groups
 from app.readers.token_ids import parse_sequences
 from app.web.language import language_of, translations
 
@@ -192,6 +191,8 @@ def _body(page: SharingPage) -> dict[str, Any]:
         DomainError: for a field whose text cannot be read.
 
     """
+    from app.readers.prefix_groups import parse_groups
+
     body = model_body(page.form)
     body["block_size"] = integer("block_size", page.block_size)
     if page.given == "groups":

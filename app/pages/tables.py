@@ -55,7 +55,7 @@ def workbook_download(name: str, header: Row, rows: Sequence[Row]) -> Response:
     """
     if not has_workbooks():
         raise Unsupported("{field}: workbooks need the extra xlsx to be installed", field="format")
-    import xlsxwriter  # noqa: PLC0415 - an extra
+    import xlsxwriter
 
     out = io.BytesIO()
     # Strings are written as strings, whatever they begin with.

@@ -7,7 +7,7 @@ import json
 import shlex
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, replace
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, HTTPException, Request, Response
@@ -22,7 +22,6 @@ from app.domain.errors import DomainError, Missing
 from app.domain.notes import Note
 from app.domain.units import bytes_text
 from app.pages import page_parts as parts
-from app.pages.example_traces import EXAMPLE_TRACES, ExampleTrace
 from app.pages.model_form import (
     ModelForm,
     format_names,
@@ -35,11 +34,14 @@ from app.pages.model_form import (
 from app.pages.problems import Problems, problems_of
 from app.pages.render import OWN_ADDRESS, number_text, render
 from app.pages.streams import Line, stream, wants_stream
-from app.pages.traces_view import TracesView, traces_view
 from app.readers.amounts import parse_bytes
 from app.readers.trace_times import UNITS_NS
 from app.readers.traces import Progress, TraceCancelled, no_progress
 from app.web.language import language_of, translations
+
+if TYPE_CHECKING:
+    from app.pages.example_traces import ExampleTrace
+    from app.pages.traces_view import TracesView
 
 router = APIRouter(include_in_schema=False)
 
@@ -96,6 +98,9 @@ def traces_page(
         TraceCancelled: from `progress`.
 
     """
+    from app.pages.example_traces import EXAMPLE_TRACES
+    from app.pages.traces_view import traces_view
+
     example = fields.get("example", "")
     page = TracesPage(
         form=model_form(fields),
@@ -174,6 +179,8 @@ def _command(page: TracesPage, body: Mapping[str, Any], file_name: str) -> str:
 
 
 def _example_log(example: str) -> Log | None:
+    from app.pages.example_traces import EXAMPLE_TRACES
+
     if example not in EXAMPLE_TRACES:
         return None
     content = EXAMPLE_TRACES[example].content()
@@ -198,6 +205,8 @@ def show(request: Request) -> HTMLResponse:
 @router.get("/traces/{name}", response_model=None)
 async def example_file(name: str) -> Response:
     """Answer an example log as a file, to see its form and to try the command line with."""
+    from app.pages.example_traces import EXAMPLE_TRACES
+
     for example in EXAMPLE_TRACES.values():
         if example.file_name == name:
             return Response(

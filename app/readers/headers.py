@@ -8,6 +8,8 @@ from app.domain.errors import Malformed
 
 # Headers of public checkpoints stay under 30 MB (a GGUF's vocabulary, a shard's tensor list).
 MAX_HEADER_BYTES = 64 * 2**20
+# What says one model: its config, its index and the headers of its shards.
+MAX_FILES = 64
 
 
 class HeaderTruncated(Malformed):

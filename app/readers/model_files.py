@@ -16,6 +16,7 @@ from app.domain.errors import Conflict, DomainError, Malformed, OutOfRange, show
 from app.domain.notes import Note
 from app.readers.gguf import GgufHeader, OmittedValue, read_gguf
 from app.readers.gguf_model import read_gguf_model
+from app.readers.headers import MAX_FILES
 from app.readers.hf_config import read_config
 from app.readers.reading import ModelReading
 from app.readers.safetensors import (
@@ -27,7 +28,6 @@ from app.readers.safetensors import (
 
 CONFIG, GGUF, SAFETENSORS, INDEX = "config", "gguf", "safetensors", "safetensors_index"
 MAX_CONFIG_BYTES = 8 * 2**20
-MAX_FILES = 64
 LONGEST_NAME = 200
 _GGUF_MAGIC = b"GGUF"
 _LENGTH_BYTES = 8

@@ -8,6 +8,9 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
+from app.api.transformers_plan import TransformersPlanRequest
+from app.engines.transformers.settings import KNOWN
+
 LLAMA = {
     "model_type": "llama", "num_hidden_layers": 32, "num_attention_heads": 32,
     "num_key_value_heads": 8, "hidden_size": 4096, "intermediate_size": 14336,
@@ -122,3 +125,9 @@ def test_the_plan_goes_by_the_class_where_the_reader_refuses(client: TestClient)
     assert answer.status_code == 200
     assert answer.json()["overhead"]["needed_bytes"] is None
     assert answer.json()["overhead"]["unknown"]["code"] == "not_read"
+
+
+def test_the_schema_names_every_setting() -> None:
+    """The description lists what the engine knows, in its order, and nothing else."""
+    described = TransformersPlanRequest.model_fields["settings"].description
+    assert described == f"Of {', '.join(KNOWN)}."
