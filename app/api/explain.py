@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
@@ -96,9 +97,11 @@ def compute_explain(request: ExplainRequest) -> Explained:
 
 
 def _with_notes(found: Explained, notes: tuple[Note, ...]) -> Explained:
-    from dataclasses import replace
-
-    return replace(found, assumptions=(*notes, *found.assumptions))
+    """Return the answer with what was taken for the model, or why the one named is not known."""
+    if found.model_name is not None or not notes:
+        return replace(found, assumptions=(*notes, *found.assumptions))
+    rest = (note for note in found.missing if note.code != "no_model")
+    return replace(found, missing=(*notes, *rest))
 
 
 def _model(

@@ -36,7 +36,6 @@ _ROW_KINDS = frozenset(
     }
 )
 MAX_PROBLEMS = 20
-BAD_REQUEST = 400
 
 
 class Problem(BaseModel):
@@ -110,12 +109,17 @@ def problem_of(error: DomainError, *prefix: str) -> Problems:
     return Problems(detail=[Problem(loc=[*prefix, *error.field], msg=str(error), type=error.code)])
 
 
+# What the framework refuses before a call is reached: where, and as what.
+_HTTP_PROBLEMS = {400: ("body", "undecodable"), 404: ("path", "unknown")}
+
+
 async def http_problem(request: Request, error: HTTPException) -> Response:
-    """Answer what the framework refuses; a form that is none in the shape that the schema says."""
-    if error.status_code != BAD_REQUEST or not isinstance(error.detail, str):
+    """Answer what the framework refuses; under /api/ in the shape that the schema says."""
+    at = _HTTP_PROBLEMS.get(error.status_code)
+    if at is None or not isinstance(error.detail, str) or not request.url.path.startswith("/api/"):
         return await http_exception_handler(request, error)
-    found = Problem(loc=["body"], msg=error.detail, type="undecodable")
-    return JSONResponse(Problems(detail=[found]).model_dump(), status_code=BAD_REQUEST)
+    found = Problem(loc=[at[0]], msg=error.detail, type=at[1])
+    return JSONResponse(Problems(detail=[found]).model_dump(), status_code=error.status_code)
 
 
 def install(app: FastAPI) -> None:

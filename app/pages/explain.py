@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Request, UploadFile
+from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse
 from pydantic import ValidationError
+from starlette.datastructures import UploadFile
 
 from app.api.engines_schemas import MAX_LOG_CHARACTERS, ExplainRequest
 from app.api.explain import NOT_COUNTED, compute_explain
@@ -165,12 +166,12 @@ async def show(request: Request) -> HTMLResponse:
 @router.post("/explain", response_class=HTMLResponse)
 async def explain(request: Request) -> HTMLResponse:
     """Answer a log that was pasted, or a file in its place."""
-    form = await request.form(max_files=1, max_part_size=_MOST_BYTES)
-    query = {name: value for name, value in form.multi_items() if isinstance(value, str)}
-    log = query.pop("log", "")
-    file = form.get("file")
-    if isinstance(file, UploadFile) and file.filename:
-        log = (await file.read(_MOST_BYTES)).decode("utf-8", "replace")
+    async with request.form(max_files=1, max_part_size=_MOST_BYTES) as form:
+        query = {name: value for name, value in form.multi_items() if isinstance(value, str)}
+        log = query.pop("log", "")
+        file = form.get("file")
+        if isinstance(file, UploadFile) and file.filename:
+            log = (await file.read(_MOST_BYTES)).decode("utf-8", "replace")
     page = await run_in_threadpool(
         explain_page, query, log, is_fragment=wants_fragment(request)
     )  # fmt: skip

@@ -140,3 +140,11 @@ def test_long_lists_of_long_lengths_are_counted_alike(client: TestClient) -> Non
     listed = client.post("/api/v1/ledgers", json=GOOD | {"model": model, "lengths": drawn}).json()
     assert listed["effective_bytes"] == 4 * (50_000 * 10_000_000 + 50_000 * 10_000_001)
     assert listed["blocks"] == 50_000 * 625_000 + 50_000 * 625_001
+
+
+@pytest.mark.parametrize("path", ["/api/v1/nothing", "/api/v1/models/a%0Ab"])
+def test_unknown_calls_have_the_shape_of_a_problem(path: str, client: TestClient) -> None:
+    """Under /api/ a 404 is a list of problems, whatever the path holds."""
+    answer = client.get(path)
+    assert answer.status_code == 404
+    assert answer.json() == {"detail": [{"loc": ["path"], "msg": "Not Found", "type": "unknown"}]}

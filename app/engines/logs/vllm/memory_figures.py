@@ -184,7 +184,7 @@ def other_figures(case: Case) -> Iterator[LogFigure]:
         "weights_are_per_rank",
         "each rank's own weights, as they lie in its memory; they are not part of the cache",
     )
-    for code in ("weights", "weights_old"):
+    for code in ("weights", "weights_old", "rest_weights"):
         yield from _once(case.reads.get(code, ()), "weights", weights)
     graphs = Note("graphs", "captured CUDA graphs; taken off the cache's memory since 0.21")
     for code in ("graphs_estimated", "graphs"):

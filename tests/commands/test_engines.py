@@ -1,0 +1,152 @@
+"""The commands of plans and of logs: the API's answers, and exit codes that a script can use."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+from typer.testing import CliRunner, Result
+
+from app.cli import app
+
+LLAMA = "meta-llama/Llama-3.1-8B"
+LOG = "Available KV cache memory: 40.00 GiB\nGPU KV cache size: 327,680 tokens\n"
+
+
+def run(*words: str, given: str | bytes | None = None) -> Result:
+    """Return what a command printed and how it ended."""
+    return CliRunner().invoke(app, list(words), input=given)
+
+
+def test_a_plan(client: TestClient) -> None:
+    """--json prints exactly the API's answer; the table has its figures."""
+    words = ["plan", "vllm", "--model", LLAMA, "--available", "40GiB",
+             "--settings", "--max-model-len 131072"]  # fmt: skip
+    asked = client.post(
+        "/api/v1/engines/vllm/plan",
+        json={"model": {"id": LLAMA}, "available_bytes": 42_949_672_960,
+              "settings": {"max_model_len": 131_072}},
+    )  # fmt: skip
+    printed = run(*words, "--json")
+    assert printed.exit_code == 0
+    assert json.loads(printed.stdout) == asked.json()
+    table = run(*words).stdout
+    assert "327680" in table
+    assert "prints: GPU KV cache size: 327,680 tokens, Maximum concurrency" in table
+
+
+@pytest.mark.parametrize(
+    ("engine", "figure"),
+    [("llama_cpp", "1073741824"), ("sglang", "327680"), ("tensorrt_llm", "294912")],
+)
+def test_plans_of_the_others(engine: str, figure: str) -> None:
+    """Each engine takes the length and the format by its own names."""
+    done = run("plan", engine, "--model", LLAMA, "--available", "40GiB", "--context", "8k",
+               "--kv-dtype", "fp16")  # fmt: skip
+    assert done.exit_code == 0, done.stderr
+    assert figure in done.stdout
+
+
+def test_all_engines(client: TestClient) -> None:
+    """Without an engine's name all are compared, as the API does."""
+    words = ["plan", "all", "--model", LLAMA, "--available", "40GiB", "--kv-dtype", "bf16",
+             "--context", "128k", "--lengths", "1k,8k"]  # fmt: skip
+    asked = client.post(
+        "/api/v1/engines/side-by-side",
+        json={"model": {"id": LLAMA}, "available_bytes": 42_949_672_960, "kv_dtype": "bf16",
+              "context_tokens": 131_072, "lengths": [1_024, 8_192]},
+    )  # fmt: skip
+    assert json.loads(run(*words, "--json").stdout) == asked.json()
+    table = run(*words).stdout
+    assert [line.split()[0] for line in table.splitlines()[2:7]] == [
+        "vLLM", "llama.cpp", "SGLang", "TensorRT-LLM", "Transformers",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["plan", "nope", "--model", LLAMA], "engine: one of"),
+        (["plan", "transformers", "--model", LLAMA], "engine: one of"),
+        (["plan", "vllm"], "give the model"),
+        (["plan", "vllm", "--model", "no/such"], "no/such"),
+        (["plan", "vllm", "--model", LLAMA, "--available", "much"], "available must be"),
+        (["plan", "vllm", "--model", LLAMA, "--settings", "word"], "flags or name=value"),
+        (["plan", "vllm", "--model", LLAMA, "-s", "word"], "give name=value"),
+        (["plan", "vllm", "--model", LLAMA, "-s", "nope=1"], "settings.nope"),
+        (["plan", "vllm", "--model", LLAMA, "--kv-dtype", "q8_0"], "no cache in q8_0"),
+        (["plan", "vllm", "--model", LLAMA, "--kv-dtype", "fp17"], "fp17"),
+        (["plan", "vllm", "--model", LLAMA, "--lengths", "1k"], "all engines only"),
+        (["plan", "vllm", "--model", LLAMA, "--context", "oops"], "oops"),
+        (["plan", "all", "--model", LLAMA], "give the memory"),
+        (["plan", "all", "--model", LLAMA, "--available", "1GiB", "-s", "a=1"], "one engine"),
+        (["explain", "/no/such/file"], "No such file"),
+        (["explain", "-", "--config", "-"], "only one of"),
+        (["explain", "-", "--model", LLAMA, "-s", "nope=1"], "settings.nope"),
+        (["explain", "-", "--engine", "nope"], "engine"),
+    ],
+)
+def test_mistakes_end_with_two(words: list[str], said: str) -> None:
+    """One line on standard error, and exit code 2."""
+    done = run(*words, given=LOG)
+    assert done.exit_code == 2
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert said in done.stderr
+
+
+# Logs
+
+
+def test_a_log_that_agrees(tmp_path: Path, client: TestClient) -> None:
+    """A file or standard input; 0 where all figures agree; --json is the API's answer."""
+    path = tmp_path / "start.log"
+    path.write_text(LOG, encoding="utf-8")
+    asked = client.post("/api/v1/engines/explain", json={"log": LOG, "model": {"id": LLAMA}})
+    for words, given in ((["explain", str(path)], None), (["explain", "-"], LOG)):
+        done = run(*words, "--model", LLAMA, "--json", given=given)
+        assert done.exit_code == 0
+        assert json.loads(done.stdout) == asked.json()
+    text = run("explain", str(path), "--model", LLAMA).stdout
+    assert "kv_cache_tokens: printed 327,680 tokens; computed 327,680 tokens; agrees" in text
+    assert "change: --kv-cache-dtype fp8" in text
+
+
+def test_a_log_that_disagrees() -> None:
+    """Exit code 1, in tables and in JSON alike."""
+    wrong = LOG.replace("327,680", "300,000")
+    for more in ([], ["--json"]):
+        done = run("explain", "-", "--model", LLAMA, *more, given=wrong)
+        assert done.exit_code == 1
+        assert "300,000" in done.stdout
+    assert "DISAGREES" in run("explain", "-", "--model", LLAMA, given=wrong).stdout
+
+
+def test_a_log_that_cannot_be_checked() -> None:
+    """Nothing that disagrees is no disagreement: 0, and what is missing is said."""
+    done = run("explain", "-", given=LOG)
+    assert done.exit_code == 0
+    assert "missing: the log names no model" in done.stdout
+    assert LLAMA in done.stdout
+    nothing = run("explain", "-", given="")
+    assert nothing.exit_code == 0
+    assert "no engine known" in nothing.stdout
+
+
+def test_bytes_that_are_no_text() -> None:
+    """A log is read around what is no UTF-8."""
+    done = run("explain", "-", "--model", LLAMA, given=b"\xff\xfe\x00\n" + LOG.encode())
+    assert done.exit_code == 0
+    assert "agrees" in done.stdout
+
+
+def test_settings_and_wishes() -> None:
+    """Settings may be repeated or in one text, and wishes are answered."""
+    done = run("explain", "-", "--model", LLAMA, "-s", "max_model_len=131072", "--settings",
+               "tensor_parallel_size=1", "--want-context", "131072", "--want-concurrency", "2",
+               "--json", given=LOG)  # fmt: skip
+    answer = json.loads(done.stdout)
+    assert answer["settings"]["max_model_len"] == 131_072
+    assert answer["advice"][0]["change"] == "--kv-cache-memory-bytes 34359738368"

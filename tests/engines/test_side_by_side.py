@@ -1,0 +1,172 @@
+"""One model through every engine: the parts of each row add up, whatever the model is."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.domain.dtypes import DTYPES
+from app.domain.errors import DomainError, Missing, Unsupported
+from app.engines.model import EngineModel
+from app.engines.request_cost import GrowingPart, RequestCost
+from app.engines.side_by_side import (
+    Question,
+    SideBySide,
+    default_lengths,
+    format_settings,
+    side_by_side,
+    slope_of,
+)
+from tests.engines.logs.asking import model_named
+
+GIB = 2**30
+
+
+def ask(model: str, *, gib: int = 40, context: int = 32_768, **more: object) -> SideBySide:
+    """Return a model's rows at three lengths."""
+    question = Question(
+        model=model_named(model), available_bytes=gib * GIB, context_tokens=context,
+        lengths=(1_024, context // 2, context), **more,  # type: ignore[arg-type]
+    )  # fmt: skip
+    return side_by_side(question, {})
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "meta-llama/Llama-3.1-8B", "google/gemma-3-27b-it", "openai/gpt-oss-20b",
+        "deepseek-ai/DeepSeek-V3", "Qwen/Qwen3-Next-80B-A3B-Instruct", "zai-org/GLM-4.5",
+    ],
+)  # fmt: skip
+def test_parts_add_up(model: str) -> None:
+    """Need and what is spent beyond it are the request; the still part and the slope nearly are."""
+    found = ask(model)
+    assert [row.engine for row in found.rows] == [
+        "vllm", "llama_cpp", "sglang", "tensorrt_llm", "transformers",
+    ]  # fmt: skip
+    for row in found.rows:
+        assert row.refusal is None
+        assert row.request_bytes is not None
+        assert row.need_bytes is not None
+        assert row.need_bytes + sum(part.bytes for part in row.excess) == row.request_bytes
+        assert row.still_bytes is not None
+        assert row.slope is not None
+        rest = row.request_bytes - row.still_bytes - row.slope * found.context_tokens
+        # What is left is the unused end of a last block, of at most some thousand tokens.
+        assert 0 <= rest <= row.slope * 4_096
+        assert [length for length, _ in row.lengths] == [1_024, 16_384, 32_768]
+        sizes = [size for _, size in row.lengths]
+        assert None not in sizes
+        assert sizes == sorted(size for size in sizes if size is not None)
+
+
+def test_more_memory_holds_no_less() -> None:
+    """Twice the budget holds at least twice the requests, less one that is cut off."""
+    small, large = ask("google/gemma-3-27b-it", gib=20), ask("google/gemma-3-27b-it", gib=40)
+    for one, two in zip(small.rows, large.rows, strict=True):
+        assert one.concurrency is not None
+        assert two.concurrency is not None
+        assert two.concurrency >= 2 * int(one.concurrency)
+        assert one.request_bytes == two.request_bytes
+
+
+@given(st.integers(1, 2_000), st.integers(1, 200_000))
+@settings(max_examples=12)
+def test_rows_are_consistent_for_any_budget(mib: int, context: int) -> None:
+    """Tokens are never more than the budget holds, at any budget and length."""
+    question = Question(
+        model=model_named("meta-llama/Llama-3.1-8B"), available_bytes=mib * 2**20,
+        context_tokens=min(context, 131_072), lengths=(1,),
+    )  # fmt: skip
+    for row in side_by_side(question, {}).rows:
+        if row.tokens is not None:
+            assert row.tokens * 131_072 <= mib * 2**20
+
+
+def test_a_length_beyond_the_longest_has_no_figure() -> None:
+    """Beyond the longest request an engine takes nothing in, and the row says nothing."""
+    question = Question(
+        model=model_named("meta-llama/Llama-3.1-8B"), available_bytes=40 * GIB,
+        context_tokens=4_096, lengths=(4_096, 8_192),
+    )  # fmt: skip
+    for row in side_by_side(question, {}).rows:
+        assert dict(row.lengths)[8_192] is None
+
+
+def test_a_model_of_unknown_layers() -> None:
+    """Without layers there is nothing to compare."""
+    question = Question(model=EngineModel(), available_bytes=GIB, context_tokens=1, lengths=(1,))
+    with pytest.raises(Missing):
+        side_by_side(question, {})
+
+
+def test_a_setting_that_somebody_typed() -> None:
+    """A setting that an engine does not have is a mistake, named with the engine."""
+    question = Question(
+        model=model_named("meta-llama/Llama-3.1-8B"), available_bytes=GIB, context_tokens=128,
+        lengths=(1,),
+    )  # fmt: skip
+    with pytest.raises(DomainError) as refused:
+        side_by_side(question, {"sglang": {"nope": 1}})
+    assert refused.value.field == ("settings", "sglang", "nope")
+
+
+def test_a_format_of_its_own_for_values() -> None:
+    """Only llama.cpp keeps keys and values in two formats."""
+    found = ask("meta-llama/Llama-3.1-8B", key=DTYPES["fp16"], value=DTYPES["bf16"])
+    refused = {row.engine for row in found.rows if row.refusal is not None}
+    assert refused >= {"vllm", "sglang", "tensorrt_llm"}
+    assert "llama_cpp" not in refused
+
+
+@pytest.mark.parametrize(
+    ("engine", "key", "value", "expected"),
+    [
+        ("vllm", "bf16", None, {"kv_cache_dtype": "bfloat16"}),
+        ("vllm", "fp8", "fp8", {"kv_cache_dtype": "fp8"}),
+        ("sglang", "fp8", None, {"kv_cache_dtype": "fp8_e4m3"}),
+        ("tensorrt_llm", "nvfp4", None, {"kv_cache_dtype": "nvfp4"}),
+        ("llama_cpp", "q8_0", "q4_0", {"cache_type_k": "q8_0", "cache_type_v": "q4_0"}),
+        ("llama_cpp", "fp16", None, {"cache_type_k": "f16", "cache_type_v": "f16"}),
+    ],
+)
+def test_formats_by_their_own_names(
+    engine: str, key: str, value: str | None, expected: dict[str, object]
+) -> None:
+    """Each engine names a format in its own words."""
+    found = format_settings(engine, DTYPES[key], None if value is None else DTYPES[value])
+    assert found == expected
+
+
+def test_formats_that_are_not_there() -> None:
+    """A format that an engine lacks is refused; none at all is its own default."""
+    with pytest.raises(Unsupported):
+        format_settings("vllm", DTYPES["q8_0"], None)
+    with pytest.raises(Unsupported):
+        format_settings("llama_cpp", DTYPES["fp16"], DTYPES["fp8"])
+    assert format_settings("sglang", None, None) == {}
+
+
+def test_the_slope_leaves_out_what_stops_growing() -> None:
+    """Only parts without an end count towards the slope, also where many tokens make one entry."""
+    cost = RequestCost(
+        parts=(
+            GrowingPart(name="a", bytes_per_entry=100, tokens_per_entry=1),
+            GrowingPart(name="b", bytes_per_entry=100, tokens_per_entry=1, most_entries=7),
+            GrowingPart(name="c", bytes_per_entry=10, tokens_per_entry=4),
+        ),
+        fixed_bytes=0,
+    )
+    assert slope_of(cost) == Fraction(205, 2)
+
+
+@pytest.mark.parametrize(
+    ("context", "lengths"),
+    [(131_072, [1_024, 8_192, 131_072]), (1_024, [64, 1_024]), (1, [1])],
+)
+def test_three_lengths_to_compare_at(context: int, lengths: list[int]) -> None:
+    """A short one, a sixteenth and the longest, each once."""
+    assert list(default_lengths(context)) == lengths
