@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import Any
 
 import pytest
@@ -147,3 +148,34 @@ def test_megabytes_around_two_lines(client: TestClient) -> None:
     answer = explain(client, log=f"{noise}\n{LOG}\n{noise}", model=LLAMA)
     assert [figure["agrees"] for figure in answer["figures"]] == [True, True]
     assert answer["figures"][0]["line_number"] == 50_001
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        LOG,
+        (
+            "llama_kv_cache: size = 3072.00 MiB (131072 cells,  12 layers,  1/1 seqs), "
+            "K (f16): 1536.00 MiB, V (f16): 1536.00 MiB"
+        ),
+        "KV Cache is allocated. #tokens: 46611, K size: 1.42 GB, V size: 1.42 GB",
+        (
+            "[TensorRT-LLM][INFO] Number of blocks in KV cache primary pool: 512\n"
+            "[MemUsageChange] Allocated 4.67 GiB for max tokens in paged KV cache (33984)."
+        ),
+        'msg=offload layers.model=25 memory.required.kv="300.0 MiB"',
+    ],
+    ids=["vllm", "llama.cpp", "sglang", "tensorrt-llm", "ollama"],
+)
+def test_thousands_of_layers_do_not_take_long(log: str, client: TestClient) -> None:
+    """Of a model with very many layers fewer settings are tried, so that the answer comes."""
+    began = time.perf_counter()
+    explain(client, log=log, model={"layers": 9_999, "kv_heads": 1, "head_dim": 1})
+    assert time.perf_counter() - began < 20  # minutes, were all tried
+
+
+def test_layers_that_keep_nothing(client: TestClient) -> None:
+    """States of no bytes are a model whose cache is nothing: no memory of 40 GiB is its."""
+    layer = {"kind": "recurrent", "state_bytes": 0, "conv_bytes": 0}
+    answer = explain(client, log=LOG, model={"layer_states": [layer]}, want_concurrency=1)
+    assert answer["figures"][0]["agrees"] is False

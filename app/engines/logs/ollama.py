@@ -14,7 +14,7 @@ from app.engines.logs.kinds import ANY, LLAMA_CPP, OLLAMA, Found, Reads, read_ki
 from app.engines.logs.llama_cpp.model import model_of_log
 from app.engines.logs.numbers import decimal
 from app.engines.logs.result import Explained, LogFigure, figure
-from app.engines.logs.search import Axis, by_weight
+from app.engines.logs.search import Axis, by_weight, most_plans
 from app.engines.logs.sentences import NO_MODEL, inferred_note
 from app.engines.logs.text import LogText
 from app.engines.model import EngineModel
@@ -130,8 +130,9 @@ def _fit(
     refusal: DomainError | None = None
     headers = [header for header in (_header(model),) if header is not None]
     variants = [*headers, model.gguf] if headers else [model.gguf]
+    most = most_plans(model, MOST_PLANS)
     for tried, (_, inferred) in enumerate(by_weight(_axes(known, len(variants)))):
-        if tried == MOST_PLANS or (best is not None and best[0] == 0):
+        if tried == most or (best is not None and best[0] == 0):
             break
         variant = inferred.pop("variant", 0)
         settings = {**known, **inferred}

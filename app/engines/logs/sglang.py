@@ -12,7 +12,7 @@ from app.engines.logs.arguments import Arguments
 from app.engines.logs.kinds import ANY, SGLANG, Reads, read_kinds
 from app.engines.logs.numbers import gib_text
 from app.engines.logs.result import Advice, Explained
-from app.engines.logs.search import Axis, by_weight
+from app.engines.logs.search import Axis, by_weight, most_plans
 from app.engines.logs.sentences import (
     NO_MODEL,
 )
@@ -138,8 +138,9 @@ def _fit(
         base.setdefault("max_total_tokens", tokens)
     best: SglangFit | None = None
     refusal: DomainError | None = None
+    most = most_plans(model, MOST_PLANS)
     for tried, (_, inferred) in enumerate(by_weight(_axes(reads, known, model))):
-        if tried == MOST_PLANS or (best is not None and best.misses == 0):
+        if tried == most or (best is not None and best.misses == 0):
             break
         settings = {**base, **inferred}
         try:

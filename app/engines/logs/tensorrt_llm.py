@@ -14,7 +14,7 @@ from app.engines.logs.arguments import Arguments
 from app.engines.logs.kinds import ANY, TENSORRT_LLM, Found, Reads, read_kinds
 from app.engines.logs.numbers import decimal, gib_text
 from app.engines.logs.result import Explained, LogFigure, figure
-from app.engines.logs.search import Axis, by_weight
+from app.engines.logs.search import Axis, by_weight, most_plans
 from app.engines.logs.sentences import NO_MODEL, implied_token, inferred_note
 from app.engines.logs.text import LogText
 from app.engines.model import EngineModel
@@ -108,8 +108,9 @@ def _fit(
 ) -> tuple[_Fit | None, Note | None]:
     best: tuple[int, _Fit] | None = None
     refusal: DomainError | None = None
+    most = most_plans(model, MOST_PLANS)
     for tried, (_, inferred) in enumerate(by_weight(_axes(reads, known))):
-        if tried == MOST_PLANS or (best is not None and best[0] == 0):
+        if tried == most or (best is not None and best[0] == 0):
             break
         settings = {**known, **inferred}
         block = settings.get("tokens_per_block")

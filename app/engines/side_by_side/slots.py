@@ -9,7 +9,13 @@ from fractions import Fraction
 from app.domain.notes import Note
 from app.engines import llama_cpp, vllm
 from app.engines.llama_cpp.settings import MAX_SEQUENCES
-from app.engines.side_by_side.costs import costs_of, format_settings, stopped_at
+from app.engines.side_by_side.costs import (
+    beyond_need,
+    costs_of,
+    format_settings,
+    needed_bytes,
+    stopped_at,
+)
 from app.engines.side_by_side.values import EngineRow, Excess, Question, Settings
 
 
@@ -24,6 +30,7 @@ def vllm_row(question: Question, more: Settings, blank: EngineRow) -> EngineRow:
     plan = vllm.plan(model.config, model.state, settings, question.available_bytes)
     request = plan.request
     growing = request.slope_bytes_per_token
+    need, kept = _own_need(question, plan)
     return replace(
         blank,
         version=plan.version,
@@ -35,20 +42,35 @@ def vllm_row(question: Question, more: Settings, blank: EngineRow) -> EngineRow:
         still_bytes=request.fixed_bytes,
         slope=growing,
         request_bytes=request.total_bytes,
-        need_bytes=request.need_bytes,
+        need_bytes=need,
         lengths=tuple(
             (length, plan.request_bytes(length).total_bytes)
             if length <= plan.max_model_len
             else (length, None)
             for length in question.lengths
         ),
-        excess=tuple(
-            Excess(code=part.code, bytes=part.size_bytes, text=part.reason) for part in plan.spent
+        excess=(
+            *kept,
+            *(
+                Excess(code=part.code, bytes=part.size_bytes, text=part.reason)
+                for part in plan.spent
+            ),
         ),
         formulas=plan.formulas,
         printed=plan.printed,
         notes=plan.assumptions,
     )
+
+
+def _own_need(question: Question, plan: vllm.VllmPlan) -> tuple[int, tuple[Excess, ...]]:
+    """Return the model's need, and what of it is kept in another format; of a share, its own."""
+    state = question.model.state
+    own = plan.request.need_bytes
+    alone = len(plan.ranks) == 1 and plan.ranks[0].tensor_ranks == 1
+    if state is None or not alone:
+        return own, ()
+    need = needed_bytes(question, state)
+    return need, beyond_need(own, need, windows_full=False)
 
 
 def llama_cpp_row(question: Question, more: Settings, blank: EngineRow) -> EngineRow:
@@ -63,9 +85,10 @@ def llama_cpp_row(question: Question, more: Settings, blank: EngineRow) -> Engin
         return llama_cpp.plan(model.gguf, model.state, None, tried, question.available_bytes)
 
     one = plan(1)
-    slots = _most_slots(plan, question.available_bytes)
+    slots = _most_slots(
+        lambda count: (one if count == 1 else plan(count)).total_bytes, question.available_bytes
+    )
     best = plan(slots) if slots else one
-    need = one.needed_bytes
     figures = costs_of(question, one.request) | {"request_bytes": one.total_bytes}
     return replace(
         blank,
@@ -73,7 +96,7 @@ def llama_cpp_row(question: Question, more: Settings, blank: EngineRow) -> Engin
         stopped=None if slots else stopped_at(question, one.total_bytes, one.largest_n_ctx),
         tokens=one.largest_n_ctx,
         concurrency=Fraction(slots),
-        need_bytes=need,
+        need_bytes=one.needed_bytes,
         excess=tuple(
             Excess(code=part.code, bytes=part.bytes, text=part.text) for part in one.overheads
         ),
@@ -89,12 +112,28 @@ def llama_cpp_row(question: Question, more: Settings, blank: EngineRow) -> Engin
     )  # fmt: skip
 
 
-def _most_slots(plan: Callable[[int], llama_cpp.LlamaCppPlan], available: int) -> int:
-    """Return the most slots whose context fits; more slots of one length never take less."""
-    low, high = 0, MAX_SEQUENCES
+def _most_slots(total_bytes: Callable[[int], int], available: int) -> int:
+    """Return the most slots whose context fits; more slots of one length never take less.
+
+    Each slot mostly takes as much as the second, which leads to the number at once; where it does
+    not, the number is searched for.
+    """
+    one = total_bytes(1)
+    if one > available:
+        return 0
+    step = total_bytes(2) - one
+    low, high = 1, MAX_SEQUENCES
+    if step > 0:
+        guess = min(MAX_SEQUENCES, 1 + (available - one) // step)
+        if total_bytes(guess) > available:
+            high = guess - 1
+        elif guess == MAX_SEQUENCES or total_bytes(guess + 1) > available:
+            return guess
+        else:
+            low = guess + 1
     while low < high:
         middle = (low + high + 1) // 2
-        if plan(middle).total_bytes <= available:
+        if total_bytes(middle) <= available:
             low = middle
         else:
             high = middle - 1

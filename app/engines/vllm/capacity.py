@@ -181,7 +181,7 @@ def _request_blocks(groups: Sequence[Group], bounds: RequestBounds, release: Rel
         return sum(group.spec.blocks_per_request(bounds) for group in groups)
     page = groups[0].spec.page_bytes
     needed = sum(group.spec.blocks_per_request(bounds) * group.spec.page_bytes for group in groups)
-    return ceil_div(needed, page)
+    return ceil_div(needed, page) if page else 0
 
 
 def _concurrency(

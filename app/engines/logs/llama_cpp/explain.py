@@ -20,7 +20,7 @@ from app.engines.logs.llama_cpp.model import model_of_log
 from app.engines.logs.llama_cpp.settings import known_settings, said_version
 from app.engines.logs.numbers import decimal
 from app.engines.logs.result import Explained
-from app.engines.logs.search import Axis, by_weight
+from app.engines.logs.search import Axis, by_weight, most_plans
 from app.engines.logs.sentences import NO_MODEL
 from app.engines.logs.text import LogText
 from app.engines.logs.vllm.advice import Wish
@@ -170,8 +170,9 @@ def _fit(
     """Return the plan under which the fewest lines disagree, trying what the log leaves unsaid."""
     best: LlamaFit | None = None
     refusal: DomainError | None = None
+    most = most_plans(model, MOST_PLANS)
     for tried, (_, inferred) in enumerate(by_weight(_axes(reads, model, known))):
-        if tried == MOST_PLANS or (best is not None and best.misses == 0):
+        if tried == most or (best is not None and best.misses == 0):
             break
         try:
             if "n_ctx" not in known:

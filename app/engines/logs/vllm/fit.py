@@ -14,6 +14,7 @@ from itertools import islice
 from app.domain.errors import DomainError
 from app.engines import vllm
 from app.engines.logs.numbers import Printed
+from app.engines.logs.search import most_plans
 from app.engines.logs.vllm.era import Era
 from app.engines.logs.vllm.evidence import (
     ANY,
@@ -97,8 +98,9 @@ def fit(
     planned = 0
     seen: set[tuple[tuple[str, object], ...]] = set()
     trials = hypotheses(model, known, era, tensor_ranks, evidence)
+    most = most_plans(model, MOST_PLANS)
     for weight, inferred in islice(trials, MOST_TRIALS):
-        if planned == MOST_PLANS or (best is not None and best.agrees and weight >= best_weight):
+        if planned == most or (best is not None and best.agrees and weight >= best_weight):
             break
         settings = {**known, **inferred}
         key = what_matters(settings, model)
