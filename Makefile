@@ -39,7 +39,9 @@ $(VENV)/torch.stamp: $(VENV)/test.stamp
 	@touch $@
 
 test: $(VENV)/test.stamp $(VENV)/chromium.stamp $(VENV)/torch.stamp build/static/manifest.json ## Run every test, a real browser included
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore=tests/browser $(PYTEST)
+	# Playwright keeps an event loop running, which other tests' own loops cannot share.
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/browser $(PYTEST)
 
 lint: $(VENV)/test.stamp ## Check style, types, templates, imports and dependencies
 	$(BIN)/ruff check .
