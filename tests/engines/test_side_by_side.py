@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from app.domain.dtypes import DTYPES
 from app.domain.errors import DomainError, Missing, Unsupported
+from app.engines.llama_cpp.settings import MAX_SEQUENCES
 from app.engines.model import EngineModel
 from app.engines.request_cost import GrowingPart, RequestCost
 from app.engines.side_by_side import (
@@ -20,6 +22,7 @@ from app.engines.side_by_side import (
     side_by_side,
     slope_of,
 )
+from app.engines.side_by_side.slots import most_slots
 from tests.engines.logs.asking import model_named
 
 GIB = 2**30
@@ -170,3 +173,20 @@ def test_the_slope_leaves_out_what_stops_growing() -> None:
 def test_three_lengths_to_compare_at(context: int, lengths: list[int]) -> None:
     """A short one, a sixteenth and the longest, each once."""
     assert list(default_lengths(context)) == lengths
+
+
+@pytest.mark.parametrize(
+    ("sizes", "available", "slots"),
+    [
+        (lambda slots: 100 * slots, 99, 0),
+        (lambda slots: 100 * slots, 1_000, 10),
+        (lambda slots: 100 * slots, 10**9, MAX_SEQUENCES),
+        (lambda slots: 100 + max(slots - 3, 0) * 50, 400, 9),
+        (lambda slots: 100 * slots + (slots > 4) * 1_000, 1_000, 4),
+        (lambda _slots: 100, 100, MAX_SEQUENCES),
+    ],
+    ids=["none", "even", "all", "later", "step", "flat"],
+)
+def test_the_most_slots(sizes: Callable[[int], int], available: int, slots: int) -> None:
+    """The most slots that fit are found at once where each takes the same, and else by search."""
+    assert most_slots(sizes, available) == slots

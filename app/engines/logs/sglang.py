@@ -225,7 +225,7 @@ def _advice(model: EngineModel, fitted: SglangFit, wish: Wish) -> Iterator[Advic
             ),
             effect=Note(
                 "wish_takes",
-                "{times} requests of {length} tokens take {gib} on each rank",
+                "{times} × {length} tokens take {gib} on each rank",
                 {
                     "times": times,
                     "length": f"{length:,}",

@@ -85,7 +85,7 @@ def llama_cpp_row(question: Question, more: Settings, blank: EngineRow) -> Engin
         return llama_cpp.plan(model.gguf, model.state, None, tried, question.available_bytes)
 
     one = plan(1)
-    slots = _most_slots(
+    slots = most_slots(
         lambda count: (one if count == 1 else plan(count)).total_bytes, question.available_bytes
     )
     best = plan(slots) if slots else one
@@ -112,7 +112,7 @@ def llama_cpp_row(question: Question, more: Settings, blank: EngineRow) -> Engin
     )  # fmt: skip
 
 
-def _most_slots(total_bytes: Callable[[int], int], available: int) -> int:
+def most_slots(total_bytes: Callable[[int], int], available: int) -> int:
     """Return the most slots whose context fits; more slots of one length never take less.
 
     Each slot mostly takes as much as the second, which leads to the number at once; where it does

@@ -177,3 +177,152 @@ def test_another_engine_than_the_lines_show() -> None:
     assert found.engine == "vllm"
     assert found.figures == ()
     assert [note.code for note in found.missing] == ["no_figures"]
+
+
+# Settings that the lines themselves show
+
+
+def test_settings_of_a_llama_cpp_log() -> None:
+    """The command, the context's lines and the geometry give build, formats, slots and layers."""
+    found = ask(
+        "main: build = 6840 (0123456789)\n"
+        "$ llama-server -c 4096 -ctk q8_0 -ctv q8_0 -np 1 -fa on\n"
+        "print_info: arch             = llama\n"
+        "print_info: n_layer          = 32\n"
+        "print_info: n_head           = 32\n"
+        "print_info: n_head_kv        = 8\n"
+        "print_info: n_embd           = 4096\n"
+        "print_info: n_embd_head_k    = 128\n"
+        "print_info: n_embd_head_v    = 128\n"
+        "print_info: n_ctx_train      = 131072\n"
+        "llama_context: n_ctx         = 8192\n"
+        "llama_context: n_batch       = 2048\n"
+        "llama_context: n_ubatch      = 512\n"
+        "llama_context: flash_attn    = enabled\n"
+        "llama_context: kv_unified    = false\n"
+        "llama_kv_cache: size =  544.00 MiB (  8192 cells,  32 layers,  1/1 seqs), "
+        "K (q8_0):  272.00 MiB, V (q8_0):  272.00 MiB"
+    )
+    assert figure_of(found, "kv_cache").agrees
+    assert (found.version_guess, found.model_name) == ("b6840", "the log's own header")
+    assert found.settings["n_ctx"] == 8_192  # the context's own line goes before the command
+    assert found.settings["flash_attn"] is True
+    assert found.settings["kv_unified"] is False
+
+
+def test_settings_of_a_vllm_log() -> None:
+    """Arguments, prefixes and lines give ranks, stages, formats, speculation and overrides."""
+    found = ask(
+        "INFO args: Namespace(model='Qwen/Qwen3-Next-80B-A3B-Instruct', kv_cache_dtype='auto',"
+        " enable_prefix_caching=True, dtype='torch.bfloat16', gpu_memory_utilization=0.9,"
+        " speculative_config={'method': 'qwen3_next_mtp', 'num_speculative_tokens': 2})\n"
+        "Using fp8 data type to store kv cache.\n"
+        "Mamba cache mode is set to 'align' for Qwen3NextForCausalLM\n"
+        "Hidden layers were unevenly partitioned: [20,28].\n"
+        "Chunked prefill is enabled with max_num_batched_tokens=4096.\n"
+        "Overriding num_gpu_blocks=1000 with num_gpu_blocks_override=512\n"
+        "Hybrid KV cache manager is disabled for this hybrid model\n"
+        "(Worker_PP1_TP3 pid=4) INFO Available KV cache memory: 10.00 GiB"
+    )
+    assert {
+        "kv_cache_dtype": "fp8", "enable_prefix_caching": True, "layers_per_stage": [20, 28],
+        "pipeline_parallel_size": 2, "max_num_batched_tokens": 4_096, "dtype": "bfloat16",
+        "num_gpu_blocks_override": 512, "disable_hybrid_kv_cache_manager": True,
+        "num_speculative_tokens": 2, "speculative_method": "mtp",
+    }.items() <= found.settings.items()  # fmt: skip
+    assert figure_of(found, "available_memory").rank == "PP1 TP3"
+
+
+def test_tokens_of_sglang_from_its_memory() -> None:
+    """6.09 GB are left of 21.63; 15 % of these stay free: 46,526 to 46,714 tokens."""
+    found = ask(
+        "server_args=ServerArgs(model_path='Qwen/QwQ-32B', tp_size=4, mem_fraction_static=0.85)\n"
+        "[TP0] Load weight begin. avail mem=21.63 GB\n"
+        "[TP0] Load weight end. type=Qwen2ForCausalLM, dtype=torch.bfloat16, avail mem=6.09 GB\n"
+        "[TP0] KV Cache is allocated. #tokens: 46611, K size: 1.42 GB, V size: 1.42 GB\n"
+        "[TP0] max_total_num_tokens=46611, max_running_requests=2049, context_len=40960",
+        "Qwen/QwQ-32B", want_context=40_960, want_concurrency=2,
+    )  # fmt: skip
+    item = figure_of(found, "max_total_num_tokens")
+    assert (item.agrees, item.computed) == (True, "46,526 to 46,714 tokens")
+    assert found.settings["tp_size"] == 4
+    assert advice(found)["max_total_tokens"] == "2 × 40,960 tokens take 5.00 GiB on each rank"
+
+
+def test_states_of_sglang() -> None:
+    """44 slots of 36 layers of states: 0.07 GB of convolutions and 3.09 GB beside the keys."""
+    found = ask(
+        "Mamba Cache is allocated. max_mamba_cache_size: 43, conv_state size: 0.07 GB,"
+        " ssm_state size: 3.09 GB\n"
+        "KV Cache is allocated. #tokens: 46611, K size: 0.53 GB, V size: 0.53 GB",
+        "Qwen/Qwen3-Next-80B-A3B-Instruct", tp_size=1,
+    )  # fmt: skip
+    assert verdicts(found) == {
+        "conv_states": True, "ssm_states": True, "k_pool": True, "v_pool": True,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        "KV Cache is allocated. #tokens: 46611, K size: 1.42 GB, V size: 1.42 GB",
+        "[MemUsageChange] Allocated 62.48 GiB for max tokens in paged KV cache (511872).",
+    ],
+)
+def test_what_a_token_takes_without_a_model(log: str) -> None:
+    """Sizes over tokens say what a token takes, and a model is asked for."""
+    found = ask(log)
+    assert reasons(found, "kv_pool") == {"implied_token", "no_model"}
+    assert [note.code for note in found.missing] == ["no_model"]
+
+
+def test_the_first_lines_of_tensorrt_llm() -> None:
+    """132,608 tokens of 524,288 B are the bytes that the first releases print."""
+    found = ask(
+        "Allocate 69524783104 bytes for k/v cache.\nUsing 132608 tokens in paged KV cache.",
+        "meta-llama/Llama-2-7b-hf",
+    )
+    assert figure_of(found, "kv_bytes").agrees
+    assert found.version_guess == "0.8"
+
+
+def test_blocks_of_a_sequence() -> None:
+    """A window may begin inside a block: 2,049 blocks of 64 for 131,072 tokens."""
+    found = ask(
+        "Max KV cache blocks per sequence: 2049 [window size=131072], tokens per block=64,"
+        " primary blocks=7998, secondary blocks=0\n"
+        "[MemUsageChange] Allocated 62.48 GiB for max tokens in paged KV cache (511872).", LLAMA,
+    )  # fmt: skip
+    assert verdicts(found) == {"blocks_per_sequence": True, "kv_pool": True}
+
+
+def test_blocks_from_the_free_memory() -> None:
+    """0.9 of 70.48 GiB are 8,119 or 8,120 blocks of 8 MiB; another fraction is not known."""
+    log = (
+        "TensorRT-LLM version: 1.0.0\n[MemUsageChange] Memory usage when calculating max tokens in"
+        " paged kv cache: total: 79.10 GiB, available: 70.48 GiB\n"
+        "Number of blocks in KV cache primary pool: {blocks}\nNumber of tokens per block: 64."
+    )
+    found = ask(log.format(blocks=8_119), LLAMA)
+    assert figure_of(found, "blocks").agrees
+    assert found.version_guess == "1.0"
+    other = ask(log.format(blocks=7_000), LLAMA)
+    assert figure_of(other, "blocks").agrees is None
+
+
+def test_requests_of_ollama_share_out_the_context() -> None:
+    """Four parallel requests of 8,192 tokens are one context of 32,768; llama.cpp's lines too."""
+    found = ask(
+        'msg=offload memory.required.kv="4.0 GiB" --ctx-size 32768 --parallel 4\n' + SIZE, LLAMA
+    )
+    assert figure_of(found, "estimated_cache").agrees
+    assert remarks(found) == {"context_times_parallel", "llama_lines_too"}
+
+
+def test_caches_of_devices_are_shares() -> None:
+    """What each of two devices holds is no whole, and without a model nothing is computed."""
+    log = 'msg="kv cache" device=CUDA0 size="300.0 MiB"\nmsg="kv cache" device=CPU size="12.0 MiB"'
+    found = ask(log, "openai/gpt-oss-20b")
+    assert {item.agrees for item in found.figures} == {None}
+    alone = ask(log)
+    assert "no_model" in reasons(alone, "device_cache")
