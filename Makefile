@@ -28,7 +28,7 @@ build/static/manifest.json: $(VENV)/run.stamp $(shell find static -type f)
 	$(BIN)/python -m app.web.assets
 
 run: $(VENV)/run.stamp build/static/manifest.json ## Serve on http://HOST:PORT (127.0.0.1:8000)
-	@# Python itself keeps no byte code where PYTHONDONTWRITEBYTECODE is set: a third of each start.
+	@# Python itself keeps no byte code where PYTHONDONTWRITEBYTECODE is set: about a fifth of a start.
 	-@$(BIN)/python -m compileall -q app
 	exec $(BIN)/python -m app serve
 
