@@ -325,7 +325,7 @@ def serve(
         _share_metrics()
     typer.echo(f"KV Ledger on http://{host}:{port}", err=True)
     uvicorn.run(
-        "app.main:served_app",
+        "app.served:served_app",
         factory=True,
         host=host,
         port=port,

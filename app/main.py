@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-
-# What the imports make stays to the end. Looking for garbage among it, again and again while it
-# grows, would take a sixth of the start.
-gc.disable()
-
 from fastapi import FastAPI
 
 from app.api import (
@@ -59,13 +53,7 @@ from app.web import install as web
 from app.web.observability import configure_logging
 from app.web.uploads import hold_uploads
 
-gc.freeze()
-gc.enable()
-
 VERSION = "0.1.0"
-# Objects made before a collection: a body of 50,000 counts is checked in the loop, and at the
-# language's own 700 most of that time goes to collections that find nothing.
-OBJECTS_BETWEEN_COLLECTIONS = 10_000
 API = "/api/v1"
 
 
@@ -129,15 +117,4 @@ def create_app(config: Settings | None = None) -> FastAPI:
     for page in (attention_page, cost_page, glossary_page, learn_page):
         app.include_router(page.router)
     web.install(app)
-    return app
-
-
-def served_app() -> FastAPI:
-    """Return the application of a process that does nothing but serve it.
-
-    What was made until now stays to the end, so no collection needs to look at it again.
-    """
-    app = create_app()
-    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, 20, 20)
-    gc.freeze()
     return app

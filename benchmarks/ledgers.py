@@ -166,7 +166,7 @@ def small_call() -> None:
         }
     ).encode()
     path = "/api/v1/ledgers"
-    ours, echo = Served("app.main:create_app"), Served("benchmarks.ledgers:echo_app")
+    ours, echo = Served("app.served:served_app"), Served("benchmarks.ledgers:echo_app")
     try:
         ours.ready(path, body)
         echo.ready(path, body)
@@ -237,9 +237,9 @@ def page() -> None:
 _FIRST_ANSWER = """
 import asyncio, re, sys, time
 started = time.perf_counter()
-from app.main import create_app
+from app.served import served_app
 from benchmarks.ledgers import call
-app = create_app()
+app = served_app()
 asyncio.run(call(app, sys.argv[1]))
 took = time.perf_counter() - started
 peak = re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())

@@ -62,3 +62,15 @@ def test_the_application_starts_without_heavy_modules(
     assert not heavy.startswith("app.") or ours.is_dir() or ours.with_suffix(".py").is_file()
     assert "app.main" in started
     assert not {name for name in started if f"{name}.".startswith(f"{heavy}.")}
+
+
+def test_importing_the_application_leaves_the_collector_alone(root: Path) -> None:
+    """Only a process that serves changes how Python collects garbage; an import does not."""
+    code = (
+        "import gc; before = gc.get_threshold(); import app.main; app.main.create_app(); "
+        "print(gc.isenabled(), gc.get_freeze_count(), gc.get_threshold() == before)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root
+    )
+    assert done.stdout.split() == ["True", "0", "True"]

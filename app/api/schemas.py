@@ -35,7 +35,6 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-Positive = Annotated[StrictInt, Field(ge=1)]
 Layers = Annotated[StrictInt, Field(ge=1, le=MAX_LAYERS)]
 KvHeads = Annotated[StrictInt, Field(ge=1, le=MAX_HEADS)]
 Dim = Annotated[StrictInt, Field(ge=1, le=MAX_DIM)]

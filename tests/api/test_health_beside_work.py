@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 
-from app.main import OBJECTS_BETWEEN_COLLECTIONS, served_app
+from app.served import OBJECTS_BETWEEN_COLLECTIONS, served_app
 from app.web.install import SWITCH_SECONDS
 
 
