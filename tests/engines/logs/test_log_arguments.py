@@ -71,7 +71,7 @@ def test_numbers_out_of_bounds() -> None:
         ("Qwen/Qwen3-8B", ["Qwen/Qwen3-8B", "Qwen3-8B"]),
         ("/data/models/Qwen3-8B", ["models/Qwen3-8B", "Qwen3-8B"]),
         (
-            "/root/.cache/hub/models--Qwen--Qwen3-8B/snapshots/abc",
+            "/models/hub/models--Qwen--Qwen3-8B/snapshots/abc",
             ["Qwen/Qwen3-8B", "snapshots/abc", "abc"],
         ),
         (r"C:\models\Qwen3-8B", ["models/Qwen3-8B", "Qwen3-8B"]),
