@@ -19,6 +19,7 @@ from app.api.accuracy import (
 )
 from app.pages.page_parts import answer_page, command, csv_download, curl_get
 from app.pages.problems import Problems
+from app.pages.render import wants_fragment
 from app.web.marks import mark
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class AccuracyPage:
     answer: AccuracyAnswer
     engines: tuple[str, ...]
     families: tuple[str, ...]
+    offers_again: bool
     outcomes: Mapping[str, str]
     evidence: Mapping[str, str]
     suite_queries: Mapping[str, str]
@@ -80,8 +82,8 @@ def _wanted(query: Mapping[str, str], progress: Progress) -> CaseFilter:
     )
 
 
-def accuracy_page(query: Mapping[str, str]) -> AccuracyPage:
-    """Return the page's context; while cases are being asked it shows how far that is."""
+def accuracy_page(query: Mapping[str, str], *, looks: bool = False) -> AccuracyPage:
+    """Return the page's context; a page that shows how far the asking is `looks` again."""
     progress = accuracy_progress()
     wanted = _wanted(query, progress)
     text = query.get("offset", "0")
@@ -98,6 +100,8 @@ def accuracy_page(query: Mapping[str, str]) -> AccuracyPage:
         answer=answer,
         engines=tuple(engines),
         families=tuple(families),
+        # A page that was opened before all cases were asked lists what was known by then.
+        offers_again=looks and progress.is_complete,
         outcomes=OUTCOMES,
         evidence=EVIDENCE,
         suite_queries={suite.name: _query(wanted, suite=suite.name) for suite in progress.suites},
@@ -118,13 +122,10 @@ def accuracy_page(query: Mapping[str, str]) -> AccuracyPage:
 
 @router.get("/accuracy", response_class=HTMLResponse)
 async def show(request: Request) -> HTMLResponse:
-    """Answer the page, or only its changing part when htmx asks.
-
-    The look that finds all cases asked loads the page anew, with all that can be filtered by.
-    """
-    if "look" in request.query_params and accuracy_progress().is_complete:
-        return HTMLResponse("", headers={"HX-Refresh": "true", "Cache-Control": "no-cache"})
-    return answer_page(request, "accuracy.html", accuracy_page(request.query_params), "/accuracy")
+    """Answer the page, or only its changing part when htmx asks."""
+    looks = "look" in request.query_params and wants_fragment(request)
+    page = accuracy_page(request.query_params, looks=looks)
+    return answer_page(request, "accuracy.html", page, "/accuracy")
 
 
 @router.get("/export/accuracy.csv", response_model=None)

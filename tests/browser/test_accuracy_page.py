@@ -16,6 +16,8 @@ def test_cases_are_asked_and_filtered(watched: Watched, base_url: str) -> None:
     page.goto(f"{base_url}/accuracy")
     expect(page.locator("#summary")).to_contain_text("0 not reproduced", timeout=200_000)
     expect(page.locator("#progress")).to_have_count(0, timeout=200_000)
+    for name in ("Engine", "Family", "Kind of case"):
+        assert page.get_by_label(name, exact=True).locator("option").count() > 4, name
     page.get_by_label("Kind of case").select_option("yardstick")
     expect(page.locator("#cases")).to_contain_text("Cases 1–8 / 8")
     expect(page).to_have_url(f"{base_url}/accuracy?suite=yardstick")

@@ -77,7 +77,7 @@ def test_csv(client: TestClient) -> None:
 def test_while_cases_are_asked_the_page_looks_again(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It shows how far it is, asks again after a second, and loads anew when all is there."""
+    """It shows how far it is, asks again after a second, and then offers all filters."""
     run = AccuracyRun(lambda: ())
     monkeypatch.setattr(run, "start", lambda: None)
     monkeypatch.setattr("app.accuracy.run.process_run", lambda: run)
@@ -85,8 +85,11 @@ def test_while_cases_are_asked_the_page_looks_again(
     assert "0 of 0 cases" in page
     assert 'hx-get="/accuracy?engine=vllm&amp;look=1"' in page
     look = client.get("/accuracy?engine=vllm&look=1", headers={"HX-Request": "true"})
-    assert "HX-Refresh" not in look.headers
+    assert "hx-swap-oob" not in look.text
     assert look.headers["HX-Replace-Url"] == "/accuracy?engine=vllm"
     run._finished.set()
     look = client.get("/accuracy?engine=vllm&look=1", headers={"HX-Request": "true"})
-    assert look.headers["HX-Refresh"] == "true"
+    assert 'id="progress"' not in look.text
+    for name in ("engine", "family", "suite"):
+        assert f'<select id="{name}" name="{name}" hx-swap-oob="true">' in look.text
+    assert "hx-swap-oob" not in client.get("/accuracy?engine=vllm&look=1").text
