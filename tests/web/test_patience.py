@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect
 from starlette.testclient import TestClient
 from starlette.types import Message, Receive, Scope, Send
 
+from app.web.methods import HeadAsGet
 from app.web.patience import Patience
 
 
@@ -78,6 +79,28 @@ def test_head_is_get_without_a_body(path: str, client: TestClient) -> None:
     answer = client.head(path)
     assert answer.status_code == 200
     assert answer.content == b""
+
+
+def test_head_sends_no_byte_of_the_body() -> None:
+    """The application is asked with GET; what it sends as a body does not reach the wire."""
+    methods: list[str] = []
+    sent: list[Message] = []
+
+    async def app(scope: Scope, _receive: Receive, send: Send) -> None:
+        methods.append(scope["method"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"half", "more_body": True})
+        await send({"type": "http.response.body", "body": b"whole"})
+
+    async def receive() -> Message:
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    asyncio.run(HeadAsGet(app)({"type": "http", "method": "HEAD"}, receive, send))
+    assert methods == ["GET"]
+    assert [message.get("body") for message in sent] == [None, b"", b""]
 
 
 def test_a_browser_sees_a_page_where_there_is_none(client: TestClient) -> None:
