@@ -1,7 +1,10 @@
-// Sends only the head of a weights file: a header's own length where it says one, else 32 MiB.
+// Of a weights file only the head is sent: a header's own length where it says one, else 32 MiB.
+// The files go with the form of pasted text, which asks again whenever either changes.
 (() => {
   "use strict";
   const MOST = 32 * 2 ** 20;
+
+  const ask = () => document.getElementById("ask").dispatchEvent(new Event("heads"));
 
   const headOf = async (file) => {
     if (file.size <= 2 ** 20 || file.name.endsWith(".json")) return file;
@@ -19,6 +22,10 @@
     const heads = new DataTransfer();
     for (const file of field.files) heads.items.add(await headOf(file));
     field.files = heads.files;
-    field.form.dispatchEvent(new Event("heads"));
+    ask();
+  });
+
+  document.addEventListener("reset", (event) => {
+    if (event.target.matches("form[data-head]")) setTimeout(ask); // once its fields are empty
   });
 })();

@@ -7,11 +7,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
 
-from fastapi import APIRouter, File, Form, Request, Response, UploadFile
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
+from starlette.datastructures import UploadFile
 
 from app.api.inspect import Asked, Inspection, inspect_in_thread
 from app.api.model_shapes import kv_dtype_name
@@ -24,10 +25,9 @@ from app.pages.model_form import (
     parsed_config,
     short_config,
 )
-from app.pages.page_parts import answer_page, command
+from app.pages.page_parts import LONGEST_QUERY, MAX_FIELD_BYTES, answer_page, command
 from app.pages.problems import Problems, problems_of
-from app.pages.render import OWN_ADDRESS, render
-from app.readers.headers import MAX_FILES
+from app.pages.render import OWN_ADDRESS, render, wants_fragment
 from app.settings import Settings
 from app.web.language import language_of
 from app.web.marks import mark
@@ -84,6 +84,7 @@ class InspectPage:
 
     problems: Problems
     query: str
+    has_link: bool
     config: str
     kv: str
     encoder_tokens: str
@@ -134,20 +135,39 @@ def _asked(form: Mapping[str, str], files: Sequence[tuple[str, bytes]], token: s
         DomainError: for a field whose text cannot be read.
 
     """
-    encoder = form.get("encoder_tokens", "").strip()
+    encoder_tokens = form.get("encoder_tokens", "").strip()
+    encoder = integer("encoder_tokens", encoder_tokens) if encoder_tokens else None
     config = form.get("config", "").strip()
     given = list(files)
     if config:
         parsed_config(config)  # says what is wrong beside its own field
-        given.append(("config.json", config.encode()))
+        pasted = ("config.json", config.encode())
+        if files:
+            _check_pasted(pasted, encoder)
+        given.append(pasted)
     return Asked(
         files=given,
         hub=form.get("hub", "").strip(),
         revision=form.get("revision", "").strip(),
         token=token,
         kv_dtype=form.get("kv", "").strip(),
-        encoder_tokens=integer("encoder_tokens", encoder) if encoder else None,
+        encoder_tokens=encoder,
     )
+
+
+def _check_pasted(pasted: tuple[str, bytes], encoder_tokens: int | None) -> None:
+    """Read a pasted config alone, so that its mistakes are not taken for those of a file beside it.
+
+    Raises:
+        DomainError: for what the config says or lacks, as a field of `config`.
+
+    """
+    from app.readers.model_files import read_model_files
+
+    try:
+        read_model_files([pasted], encoder_tokens=encoder_tokens)
+    except DomainError as error:
+        raise (error if error.field[0] == "encoder_tokens" else error.under("config")) from None
 
 
 async def inspect_page(
@@ -160,8 +180,10 @@ async def inspect_page(
     """Return the page's context; mistakes become sentences beside fields."""
     problems: dict[str, Note] = {}
     view: InspectView | None = None
-    names = tuple(name for name, _ in files) or ("config.json",)
-    is_asked = bool(files or form.get("config", "").strip() or form.get("hub", "").strip())
+    config = form.get("config", "").strip()
+    pasted = ("config.json",) if config or not files else ()
+    names = (*pasted, *(name for name, _ in files))
+    is_asked = bool(files or config or form.get("hub", "").strip())
     if is_asked:
         try:
             asked = _asked(form, files, token)
@@ -171,10 +193,12 @@ async def inspect_page(
             otherwise = "file" if files else "hub" if form.get("hub", "").strip() else "config"
             known = (*_FIELDS, "file") if files else _FIELDS
             problems |= problems_of(error, known, otherwise)
+    query = _canonical(form)
     return InspectPage(
         problems=problems,
-        query=_canonical(form),
-        config=form.get("config", "").strip(),
+        query=query,
+        has_link=not files and len(query) <= LONGEST_QUERY,
+        config=config,
         kv=form.get("kv", "").strip(),
         encoder_tokens=form.get("encoder_tokens", "").strip(),
         hub=form.get("hub", "").strip(),
@@ -295,34 +319,48 @@ async def show(request: Request) -> HTMLResponse:
 
 
 @router.post("/models/inspect", response_class=HTMLResponse, response_model=None)
-async def read_upload(
-    *,
-    request: Request,
-    file: Annotated[list[UploadFile] | None, File(max_length=MAX_FILES)] = None,
-    kv: Annotated[str, Form(max_length=40)] = "",
-    encoder_tokens: Annotated[str, Form(max_length=20)] = "",
-    hub: Annotated[str, Form(max_length=1000)] = "",
-    revision: Annotated[str, Form(max_length=200)] = "",
-    token: Annotated[str, Form(max_length=600)] = "",
-) -> Response:
-    """Answer the page for uploaded files, or for a model of the Hub that needs a token.
+async def read_upload(request: Request) -> Response:
+    """Answer the page for uploaded files, with a config pasted beside them or without.
 
-    A small config alone becomes an address, so that it can be shared like a pasted one.
+    A small config file alone becomes an address, so that it can be shared like a pasted one. A
+    model of the Hub comes this way when its token must not stand in an address.
     """
-    files = [(item.filename or "", await item.read()) for item in file or () if item.filename]
-    form = {"kv": kv, "encoder_tokens": encoder_tokens, "hub": hub, "revision": revision}
-    if len(files) == 1 and files[0][1].lstrip()[:1] == b"{":
-        text = files[0][1].decode("utf-8", "replace")
-        if len(text) <= MAX_CONFIG_CHARACTERS and '"weight_map"' not in text:
-            query = _canonical({**form, "hub": "", "config": text})
-            if len(query) <= LONGEST_LINKED:
-                return RedirectResponse(f"/models/inspect?{query}", status_code=303)
-    if not files and not token:
-        return RedirectResponse(f"/models/inspect?{_canonical(form)}", status_code=303)
+    async with request.form(max_part_size=MAX_FIELD_BYTES) as sent:
+        form = {name: value for name, value in sent.multi_items() if isinstance(value, str)}
+        files = [
+            (item.filename, await item.read())
+            for item in sent.getlist("file")
+            if isinstance(item, UploadFile) and item.filename
+        ]
+    token = form.pop("token", "").strip()
+    alone = _address_of_config(form, files)
+    if alone is not None:
+        if wants_fragment(request):  # the config's own field changes too, so the page is loaded
+            return Response(headers={"HX-Redirect": alone})
+        return RedirectResponse(alone, status_code=303)
+    is_text = not files and not token
+    if is_text and not wants_fragment(request):
+        query = _canonical(form)
+        if len(query) <= LONGEST_LINKED:
+            return RedirectResponse(f"/models/inspect?{query}", status_code=303)
     page = await inspect_page(
         form, files, token or None, request.app.state.settings, language_of(request)
     )
+    if is_text or wants_fragment(request):
+        return answer_page(request, "inspect.html", page, "/models/inspect")
     if page.problems and request.headers.get("hx-request") == "true":
         headers = {"HX-Retarget": "#hints", "HX-Reswap": "outerHTML", "HX-Push-Url": "false"}
         return render(request, "inspect.html", page, fragment="hints", headers=headers)
     return render(request, "inspect.html", page, status=422 if page.problems else 200)
+
+
+def _address_of_config(form: Mapping[str, str], files: Sequence[tuple[str, bytes]]) -> str | None:
+    """Return the page's address with an uploaded config, where that is all and short enough."""
+    if len(files) != 1 or form.get("config", "").strip():
+        return None
+    data = files[0][1].lstrip()
+    if not data.startswith(b"{") or len(data) > MAX_CONFIG_CHARACTERS or b'"weight_map"' in data:
+        return None
+    text = data.decode("utf-8", "replace")
+    query = _canonical({**form, "hub": "", "config": text})
+    return f"/models/inspect?{query}" if len(query) <= LONGEST_LINKED else None

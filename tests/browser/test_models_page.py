@@ -120,11 +120,37 @@ def test_dropping_files(watched: Watched, base_url: str, tmp_path: Path) -> None
     page.locator("#file").set_input_files(whole)
     expect(page.locator("#weights")).to_contain_text("2\u202f097\u202f152")
     assert max(sent, default=0) < 100_000
+    # The config that is still in its field says what layers keep.
+    expect(page.locator("#slope")).to_have_text("128 KiB")
     gguf = tmp_path / "model.gguf"
     gguf.write_bytes(gguf_bytes(vocabulary=200))
     page.locator("#file").set_input_files(gguf)
+    expect(page.locator("#error-file")).to_contain_text("two of the files")
+    page.get_by_label("config.json, pasted").fill("")
     expect(page.locator("#weights")).to_contain_text("Q8_0")
     expect(page.locator(".strip i")).to_have_count(2)
+
+
+def test_a_config_pasted_after_a_file(watched: Watched, base_url: str, tmp_path: Path) -> None:
+    """The file goes with every change of the text, until it is taken out; the focus stays."""
+    page = watched.page
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(safetensors_bytes())
+    page.goto(f"{base_url}/models/inspect")
+    page.locator("#file").set_input_files(weights)
+    expect(page.locator(".notice")).to_contain_text("add the config.json")
+    field = page.get_by_label("config.json, pasted")
+    field.fill(json.dumps(LLAMA))
+    expect(page.locator("#slope")).to_have_text("128 KiB")
+    expect(field).to_be_focused()
+    expect(page.locator("#weights caption")).to_contain_text("added up from headers")
+    field.fill(json.dumps(LLAMA | {"num_key_value_heads": "x"}))
+    expect(page.locator("#error-config")).to_contain_text("config.num_key_value_heads")
+    field.fill(json.dumps(LLAMA | {"num_key_value_heads": 4}))
+    expect(page.locator("#slope")).to_have_text("64 KiB")
+    page.get_by_role("button", name="Take the files out").click()
+    expect(page.locator("#weights caption")).to_contain_text("by the shapes that the config gives")
+    expect(page.locator("#file")).to_have_value("")
 
 
 def test_a_file_that_is_no_model(watched: Watched, base_url: str, tmp_path: Path) -> None:
@@ -135,6 +161,8 @@ def test_a_file_that_is_no_model(watched: Watched, base_url: str, tmp_path: Path
     page.goto(f"{base_url}/models/inspect")
     page.locator("#file").set_input_files(wrong)
     expect(page.locator("#error-file")).to_contain_text("no GGUF")
+    page.get_by_role("button", name="Take the files out").click()
+    expect(page.locator("#error-file")).to_have_count(0)
     page.get_by_label("config.json, pasted").fill(json.dumps(LLAMA))
     expect(page.locator("#slope")).to_have_text("128 KiB")
 
@@ -152,6 +180,13 @@ def test_inspecting_without_javascript(browser: Browser, base_url: str, tmp_path
     page.locator("#file").set_input_files(path)
     page.get_by_role("button", name="Read the file").click()
     expect(page.locator("#weights")).to_contain_text("Q8_0")
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(safetensors_bytes())
+    page.locator("#file").set_input_files(path)
+    page.locator("#config-beside").fill(json.dumps(LLAMA))
+    page.get_by_role("button", name="Read the file").click()
+    expect(page.locator("#slope")).to_have_text("128 KiB")
+    expect(page.locator("#weights")).to_contain_text("BF16")
     context.close()
 
 

@@ -16,7 +16,7 @@ from app.pages.inspect import examples, said_lines
 from app.readers.gguf import OmittedValue
 from app.settings import Settings
 from tests.hub.fake_hub import COMMIT, GOOD_TOKEN, Served, fake_hub
-from tests.readers.test_model_files import gguf_bytes, safetensors_bytes
+from tests.readers.test_model_files import gguf_bytes, index_bytes, safetensors_bytes
 
 pytestmark = pytest.mark.enable_socket
 LLAMA = {
@@ -178,6 +178,95 @@ def test_a_config_with_its_header(client: TestClient) -> None:
     ).text
     assert 'data-copy="131072"' in page
     assert "Weights, added up from headers" in page
+
+
+def upload_part(client: TestClient, *files: tuple[str, bytes], **form: str) -> httpx.Response:
+    """Return what the page's own script is answered with for files and the form's fields."""
+    parts = [("file", file) for file in files] or [("file", ("", b""))]
+    answer: Any = client.post("/models/inspect", files=parts, data=form, headers=FRAGMENT)
+    found: httpx.Response = answer
+    return found
+
+
+def test_a_config_pasted_beside_a_header(client: TestClient) -> None:
+    """Layers come of the config, weights of the header: 6 of BF16 are 12 bytes."""
+    answer = upload_part(client, ("m.safetensors", safetensors_bytes()), config=json.dumps(LLAMA))
+    assert answer.status_code == 200
+    assert answer.text.lstrip().startswith('<section id="answer"')
+    assert 'data-copy="131072"' in answer.text
+    assert "Weights, added up from headers" in answer.text
+    assert ">BF16</th>" in answer.text
+    assert '<td class="number">12</td>' in answer.text
+    assert "-F file=@config.json -F file=@m.safetensors" in answer.text
+    assert "inspect config.json m.safetensors" in answer.text
+    assert answer.text.count("Save the config as config.json first.") == 2
+    assert "data-copy-link" not in answer.text
+    # The address holds what it can: a reload finds the config again.
+    kept = parse_qs(urlsplit(answer.headers["HX-Replace-Url"]).query)
+    assert json.loads(kept["config"][0]) == LLAMA
+
+
+def test_a_config_pasted_beside_an_index(client: TestClient) -> None:
+    """The index declares a total of 36 bytes in its two shards."""
+    page = upload(client, ("i.json", index_bytes("a", "b")), config=json.dumps(LLAMA)).text
+    assert 'data-copy="131072"' in page
+    assert "Weights, as the index declares" in page
+    assert "36 (36 B)" in page
+
+
+def test_a_config_pasted_beside_a_gguf_is_a_second_model(client: TestClient) -> None:
+    """Both say what layers keep; nobody guesses which of the two counts."""
+    answer = upload(client, ("x.gguf", gguf_bytes()), config=json.dumps(LLAMA))
+    assert answer.status_code == 422
+    problem = answer.text.partition('id="error-file">')[2].partition("</p>")[0]
+    assert "give one of them" in problem
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ("{", "config is not JSON"),
+        (json.dumps(LLAMA | {"num_hidden_layers": "x"}), "config.num_hidden_layers"),
+    ],
+)
+def test_mistakes_of_a_config_beside_a_file(config: str, words: str, client: TestClient) -> None:
+    """They are the config's own, not the file's."""
+    answer = upload_part(client, ("m.safetensors", safetensors_bytes()), config=config)
+    assert answer.headers["HX-Retarget"] == "#hints"
+    assert words in answer.text.partition('id="error-config">')[2].partition("</p>")[0]
+    assert 'id="error-file"' not in answer.text
+
+
+def test_an_encoder_s_length_beside_a_file(client: TestClient) -> None:
+    """One out of bounds is refused by its own name."""
+    answer = upload_part(
+        client,
+        ("m.safetensors", safetensors_bytes()),
+        config=json.dumps(LLAMA),
+        encoder_tokens="-1",
+    )
+    assert 'id="error-encoder_tokens"' in answer.text
+
+
+def test_the_form_s_own_way_is_a_post(client: TestClient) -> None:
+    """A config too long for an address is read; a short one's address is its state."""
+    answer = upload_part(client, config=json.dumps(LLAMA), kv="fp8")
+    assert 'data-copy="65536"' in answer.text
+    assert 'data-copy="65536"' in client.get(answer.headers["HX-Replace-Url"]).text
+    long = json.dumps(LLAMA | {"remarks": "x" * 1_500_000})
+    answer = upload_part(client, config=long)
+    assert 'data-copy="131072"' in answer.text
+    assert answer.headers["HX-Replace-Url"] == "/models/inspect"
+    whole = upload(client, config=long)
+    assert whole.status_code == 200
+    assert 'data-copy="131072"' in whole.text
+
+
+def test_a_config_file_alone_is_led_to_its_address(client: TestClient) -> None:
+    """The script's page is loaded anew, for its field of pasted text changes too."""
+    answer = upload_part(client, ("config.json", b"\n" + json.dumps(LLAMA).encode()))
+    assert answer.text == ""
+    assert 'data-copy="131072"' in client.get(answer.headers["HX-Redirect"]).text
 
 
 @pytest.mark.parametrize(
