@@ -5,6 +5,7 @@
 //   {"address": "/traces?…"}               where the same is found again
 // Inside the form stands [data-panel], hidden, with a progress bar, [data-at] for the text and a
 // [data-cancel] button; its data-sending, data-cancelled and data-failed are sentences.
+// A form whose data-stream is "now" is sent when the page opens.
 (() => {
   "use strict";
   const TYPE = "application/x-ndjson";
@@ -38,6 +39,7 @@
     };
     let seen = 0;
     const read = () => {
+      if (!form.isConnected) { call.abort(); return; } // another answer has taken its place
       if (!call.getResponseHeader("content-type")?.startsWith(TYPE)) return;
       const next = call.responseText.lastIndexOf("\n") + 1;
       const lines = call.responseText.slice(seen, next).split("\n");
@@ -75,4 +77,5 @@
     target.setCustomValidity(large ? target.dataset.tooLarge : "");
     if (target.files.length && target.reportValidity()) target.form.requestSubmit();
   });
+  document.querySelector('form[data-stream="now"]')?.requestSubmit();
 })();

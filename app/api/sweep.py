@@ -2,18 +2,22 @@
 
 What does not change along the contexts is computed once for each device, format and split. Up to
 MAX_POINTS are answered at once; more come as a stream of lines, with how many are done in between.
+A stream is computed a short turn at a time, in few threads: it never holds the others up, and ends
+with the turn in which its reader goes away.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import AsyncGenerator, Iterator
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
+import anyio
+import anyio.to_thread
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, PrivateAttr
 
 from app.api import schemas as s
 from app.api.answers import Answer, NoteAnswer, notes_answer
@@ -38,6 +42,13 @@ MAX_SETUPS = 2000
 CHUNK = 1000
 # After so many points other threads get a turn.
 TURN = 50
+# A streamed sweep asks for its next turn after so many points or seconds.
+CHUNK_SECONDS = 0.25
+# Each keeps one core busy, and no request may have to wait long for the interpreter.
+THREADS = 2
+
+T = TypeVar("T")
+_limiters: list[anyio.CapacityLimiter] = []
 
 
 class SweepRequest(s.Strict):
@@ -77,6 +88,18 @@ class SweepPoint(Answer):
     max_concurrency: int | None = None
     max_concurrency_high: int | None = None
     error: str | None = None
+    _refusal: DomainError | None = PrivateAttr(default=None)
+
+    def refused(self, error: DomainError) -> SweepPoint:
+        """Return the point with a refusal in place of its figures."""
+        point = self.model_copy(update={"error": str(error)})
+        point._refusal = error  # noqa: SLF001 - its own class
+        return point
+
+    @property
+    def refusal(self) -> DomainError | None:
+        """Return why there is no answer, for pages to say in their language."""
+        return self._refusal
 
 
 class SweepAnswer(Answer):
@@ -128,7 +151,7 @@ def _combination(
         parts = compute_fit(request.base.model_copy(update=update))
     except DomainError as error:
         for tokens in contexts:
-            yield SweepPoint(**where, context_tokens=tokens, error=str(error))
+            yield SweepPoint(**where, context_tokens=tokens).refused(error)
         return
     least, most = rooms_of(parts)
     room = max(parts.answer.room, 0)
@@ -201,15 +224,37 @@ def sweep_stream(request: SweepRequest) -> LinesOfJson:
     return LinesOfJson(_lines(request, total))
 
 
-def _lines(request: SweepRequest, total: int) -> Iterator[str]:
-    chunk: list[str] = []
+async def _lines(request: SweepRequest, total: int) -> AsyncGenerator[str]:
     done = 0
-    for point in points_of(request):
-        chunk.append(point.model_dump_json(exclude_none=True))
-        if len(chunk) == CHUNK:
-            done += CHUNK
-            chunk.append(json.dumps({"done": done, "total": total}))
-            yield "\n".join(chunk) + "\n"
-            chunk = []
-    chunk.append(json.dumps({"done": total, "total": total}))
-    yield "\n".join(chunk) + "\n"
+    texts = (point.model_dump_json(exclude_none=True) for point in points_of(request))
+    async for chunk in in_turns(texts):
+        lines = []
+        for text in chunk:
+            lines.append(text)
+            done += 1
+            if done % CHUNK == 0:
+                lines.append(json.dumps({"done": done, "total": total}))
+        yield "\n".join(lines) + "\n"
+    yield json.dumps({"done": total, "total": total}) + "\n"
+
+
+async def in_turns(items: Iterator[T]) -> AsyncGenerator[list[T]]:
+    """Yield what an iterator yields, in lists that are each computed in a thread.
+
+    Sweeps share few threads and take turns in them. Whoever stops reading stops the computation:
+    what a closed stream still computes is at most the list of its last turn.
+    """
+    if not _limiters:
+        _limiters.append(anyio.CapacityLimiter(THREADS))
+    while chunk := await anyio.to_thread.run_sync(_turn, items, limiter=_limiters[0]):
+        yield chunk
+
+
+def _turn(items: Iterator[T]) -> list[T]:
+    until = time.monotonic() + CHUNK_SECONDS
+    found: list[T] = []
+    for item in items:
+        found.append(item)
+        if len(found) == CHUNK or time.monotonic() > until:
+            break
+    return found

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import HTMLResponse
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import HTMLResponse, RedirectResponse, StreamingResponse
 from pydantic import BaseModel, ValidationError
 
 from app.api.compare import (
@@ -23,23 +25,35 @@ from app.api.compare import (
 )
 from app.api.fit import command_of
 from app.api.fit_schemas import FitRequest
-from app.api.sweep import MAX_POINTS, SweepPoint, SweepRequest, answer_sweep
+from app.api.sweep import MAX_POINTS, SweepPoint, SweepRequest, answer_sweep, in_turns, points_of
 from app.domain.errors import DomainError, OutOfRange, WrongType, shown
+from app.domain.fit import LINE_LABELS
 from app.domain.notes import Note
-from app.pages import figures, page_parts, tables
+from app.pages import page_parts, tables
 from app.pages.fit_form import FORM_FIELDS, request_of
-from app.pages.problems import Problems, problems_of
-from app.readers.lengths import parse_lengths
+from app.pages.problems import Path, Problems, problems_of
+from app.pages.render import number_text, render
+from app.pages.streams import Line, stream, wants_stream
+from app.pages.sweep_view import (
+    FIELD_OF,
+    SWEPT,
+    Sample,
+    SweepView,
+    sweep_request,
+    sweep_view,
+)
 from app.web.language import language_of, translations
+from app.web.marks import mark
 
 router = APIRouter(include_in_schema=False)
 
 SLOTS = tuple(f"c{index}" for index in range(1, MOST + 1))
-SWEPT = ("contexts", "devices", "kv_dtypes", "tensor_ranks")
+TEMPLATE = "compare.html"
+ADDRESS = "/compare"
 LONGEST_CALCULATION = 4000
-ROWS_SHOWN = 200
+# How often the page is told how far a sweep is.
+TELL_SECONDS = 0.2
 _KNOWN_FIELDS = frozenset(FORM_FIELDS) | {"kv"}
-ROLES = ("effective", "padding", "paging", "fixed", "window")
 _LLAMA = "model=meta-llama/Llama-3.1-70B&kv=bf16&tensor_parallel=4&context_tokens=32768"
 _DEFAULTS = {
     "c1": f"{_LLAMA}&device=h100-sxm-80",
@@ -95,22 +109,27 @@ class CompareView:
 
     columns: tuple[Column, ...]
     rows: tuple[ComparedRow, ...]
-    points: tuple[SweepPoint, ...]
-    points_in_all: int
-    chart: figures.Figure
+    swept: SweepRequest
+    sweep: SweepView
     curl: str
     command: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparePage:
-    """Everything that the template of `/compare` may name."""
+    """Everything that the template of `/compare` may name.
+
+    `at_once`: a sweep of many points starts when the page opens, as its address says.
+    """
 
     slots: tuple[tuple[str, str], ...]
     fields: Mapping[str, str]
     problems: Problems
     view: CompareView | None
+    line_labels: Mapping[str, Note]
+    limit: int
     workbooks: bool
+    at_once: bool
     examples: tuple[Example, ...]
     query: str
 
@@ -123,16 +142,26 @@ def compare_page(query: Mapping[str, str], language: str) -> ComparePage:
     try:
         view = _view(typed, language)
     except (DomainError, ValidationError) as error:
-        problems = problems_of(error, (*SLOTS, *SWEPT), "c1")
+        problems = _problems(error)
     return ComparePage(
         slots=tuple((slot, typed[slot]) for slot in SLOTS),
         fields=typed,
         problems=problems,
         view=view,
+        line_labels=LINE_LABELS,
+        limit=MAX_POINTS,
         workbooks=tables.has_workbooks(),
+        at_once=query.get("all") == "1",
         examples=EXAMPLES,
         query=urlencode([(name, text) for name, text in typed.items() if text]),
     )
+
+
+def _problems(error: DomainError | ValidationError) -> Problems:
+    def place(path: Path) -> Path:
+        return [FIELD_OF.get(part, part) if isinstance(part, str) else part for part in path]
+
+    return problems_of(error, (*SLOTS, *SWEPT), "c1", place=place)
 
 
 def _typed(query: Mapping[str, str]) -> dict[str, str]:
@@ -195,8 +224,7 @@ def _view(typed: Mapping[str, str], language: str) -> CompareView:
         # The field's path begins with the place of the calculation: name its slot instead.
         place = next(part for part in error.field if isinstance(part, int))
         raise OutOfRange("{field}: {why}", field=given[place][0], why=str(error)) from None
-    sweep = _sweep(typed, given[0][1])
-    answer = answer_sweep(sweep)
+    swept = sweep_request(typed, given[0][1])
     bodies = [body for _, _, body in given]
     return CompareView(
         columns=tuple(
@@ -209,59 +237,11 @@ def _view(typed: Mapping[str, str], language: str) -> CompareView:
             for (slot, request, _), (_, parts) in zip(given, computed, strict=True)
         ),
         rows=tuple(compare_rows(computed)),
-        points=tuple(answer.points[:ROWS_SHOWN]),
-        points_in_all=len(answer.points),
-        chart=_chart(answer.points, language),
+        swept=swept,
+        sweep=sweep_view(swept, language),
         curl=page_parts.curl("compare", {"calculations": bodies}),
         command=page_parts.command("compare", *(typed[slot] for slot, _, _ in given)),
     )
-
-
-def _sweep(typed: Mapping[str, str], base: FitRequest) -> SweepRequest:
-    """Return the sweep of the first calculation."""
-    contexts: list[int] = []
-    if typed["contexts"]:
-        try:
-            parsed = parse_lengths(typed["contexts"])
-        except DomainError as error:
-            raise error.under("contexts") from None
-        if parsed.requests > MAX_POINTS:
-            raise OutOfRange("{field} must name at most {high} lengths", field="contexts",
-                             high=MAX_POINTS)  # fmt: skip
-        contexts = [length for length, count in parsed.runs for _ in range(count)]
-    return SweepRequest(
-        base=base,
-        context_tokens=contexts,
-        devices=_words(typed["devices"]),
-        kv_dtypes=_words(typed["kv_dtypes"]),
-        tensor_parallel=[int(word) for word in _words(typed["tensor_ranks"]) if word.isdigit()],
-    )
-
-
-def _words(text: str) -> list[str]:
-    return text.replace(",", " ").split()
-
-
-def _chart(points: Sequence[SweepPoint], language: str) -> figures.Figure:
-    """Return requests that fit against the context, a line for each of the first combinations."""
-    say = translations(language).gettext
-    series: dict[str, tuple[list[float], list[float]]] = {}
-    for point in points:
-        parts = (point.device, point.kv_dtype, f"TP{point.tensor_parallel}")
-        name = " · ".join(part for part in parts if part)
-        if name not in series and len(series) == len(ROLES):
-            break
-        xs, ys = series.setdefault(name, ([], []))
-        if point.max_concurrency is not None and point.context_tokens is not None:
-            xs.append(point.context_tokens)
-            ys.append(point.max_concurrency)
-    return figures.lines(
-        [(name, role, xs, ys) for role, (name, (xs, ys)) in zip(ROLES, series.items(),
-                                                                  strict=False)],
-        x_title=say("Context length, tokens"),
-        y_title=say("Requests that fit"),
-        log_x=True,
-    )  # fmt: skip
 
 
 # A `def` handler: a sweep of thousands of points must not hold the loop.
@@ -269,7 +249,51 @@ def _chart(points: Sequence[SweepPoint], language: str) -> figures.Figure:
 def show(request: Request, query: page_parts.Asked) -> HTMLResponse:
     """Answer the page, or only its changing part when htmx asks."""
     page = compare_page(query, language_of(request))
-    return page_parts.answer_page(request, "compare.html", page, "/compare")
+    return page_parts.answer_page(request, TEMPLATE, page, ADDRESS)
+
+
+@router.post("/compare/sweep", response_model=None)
+async def sweep_all(request: Request, query: page_parts.Asked) -> Response:
+    """Answer a sweep of any number of points to the page's script, with progress.
+
+    Without the script there is no progress to show: the page says how many points it holds.
+    """
+    language = language_of(request)
+    page = await run_in_threadpool(compare_page, query, language)
+    if wants_stream(request):
+        return stream(_lines(request, page, language))
+    fits = len(page.query) <= page_parts.LONGEST_QUERY
+    return RedirectResponse(f"{ADDRESS}?{page.query}" if fits else ADDRESS, status_code=303)
+
+
+async def _lines(request: Request, page: ComparePage, language: str) -> AsyncGenerator[Line]:
+    """Yield how far the sweep is, then its chart and table, or what is wrong with it."""
+    if page.view is None:
+        yield _put(request, "hints", page)
+        return
+    say = translations(language).gettext
+    sample = Sample(page.view.swept)
+    told_at = 0.0
+    async for chunk in in_turns(sample.taken(points_of(page.view.swept))):
+        if time.monotonic() - told_at > TELL_SECONDS:
+            told_at = time.monotonic()
+            yield {
+                "done": chunk[-1],
+                "total": sample.total,
+                "text": say(mark("{done} of {total} points")).format(
+                    done=number_text(chunk[-1]), total=number_text(sample.total)
+                ),
+            }
+    done = replace(page, view=replace(page.view, sweep=sample.view(language)))
+    line = _put(request, "sweep", done)
+    if len(page.query) <= page_parts.LONGEST_QUERY:
+        line["address"] = f"{ADDRESS}?{page.query}&all=1"
+    yield line
+
+
+def _put(request: Request, block: str, page: ComparePage) -> dict[str, Any]:
+    html = bytes(render(request, TEMPLATE, page, fragment=block).body).decode()
+    return {"put": block, "html": html}
 
 
 Table = tuple[list[str], list[list[object]]]
@@ -301,16 +325,40 @@ def export_compare(request: Request, kind: str) -> Response:
 
 @router.get("/export/sweep.{kind}", response_model=None)
 def export_sweep(request: Request, kind: str) -> Response:
-    """Answer the sweep as JSON, CSV, Markdown or a workbook."""
+    """Answer the sweep as JSON, Markdown or a workbook, or as CSV of any number of points."""
+    header = list(SweepPoint.model_fields)
 
     def table() -> tuple[Table, BaseModel]:
-        typed = _typed(request.query_params)
-        answer = answer_sweep(_sweep(typed, _requests(typed)[0][1]))
-        header = list(SweepPoint.model_fields)
+        answer = answer_sweep(_swept(request.query_params))
         rows = [[getattr(point, name) for name in header] for point in answer.points]
         return (header, rows), answer
 
-    return _export("sweep", kind, table)
+    if kind != "csv":
+        return _export("sweep", kind, table)
+    try:
+        asked = _swept(request.query_params)
+    except (DomainError, ValidationError) as error:
+        return page_parts.refused(_problems(error))
+    return StreamingResponse(
+        _csv_parts(header, asked),
+        media_type="text/csv; charset=utf-8",
+        headers={"Content-Disposition": 'attachment; filename="sweep.csv"'},
+    )
+
+
+def _swept(query: Mapping[str, str]) -> SweepRequest:
+    typed = _typed(query)
+    return sweep_request(typed, _requests(typed)[0][1])
+
+
+async def _csv_parts(header: Sequence[str], asked: SweepRequest) -> AsyncGenerator[str]:
+    yield page_parts.csv_text(header, ())
+    rows = (
+        page_parts.csv_rows([[getattr(point, name) for name in header]])
+        for point in points_of(asked)
+    )
+    async for chunk in in_turns(rows):
+        yield "".join(chunk)
 
 
 def _export(name: str, kind: str, table: Callable[[], tuple[Table, BaseModel]]) -> Response:
@@ -322,4 +370,4 @@ def _export(name: str, kind: str, table: Callable[[], tuple[Table, BaseModel]]) 
             return page_parts.json_download(f"{name}.json", answer)
         return _DOWNLOADS[kind](f"{name}.{kind}", header, rows)
     except (DomainError, ValidationError) as error:
-        return page_parts.refused(problems_of(error, (*SLOTS, *SWEPT), "c1"))
+        return page_parts.refused(_problems(error))

@@ -112,8 +112,14 @@ def csv_download(name: str, header: Sequence[str], rows: Iterable[Sequence[objec
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return rows as CSV in which no cell is taken for a formula."""
     out = io.StringIO()
+    csv.writer(out).writerow(header)
+    return out.getvalue() + csv_rows(rows)
+
+
+def csv_rows(rows: Iterable[Sequence[object]]) -> str:
+    """Return rows without a header, for a file that is written piece by piece."""
+    out = io.StringIO()
     writer = csv.writer(out)
-    writer.writerow(header)
     for row in rows:
         writer.writerow([_cell(item) for item in row])
     return out.getvalue()

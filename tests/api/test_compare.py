@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
+from collections.abc import Iterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +14,7 @@ import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
+from app.api.sweep import in_turns
 from app.cli import app as cli
 
 LLAMA: dict[str, Any] = {
@@ -119,6 +124,39 @@ def test_ten_thousand_points_and_no_more(client: TestClient) -> None:
     assert len(lines) == 10_002 + 11
     assert progress[0] == {"done": 1000, "total": 10_002}
     assert progress[-1] == {"done": 10_002, "total": 10_002}
+
+
+def test_a_stream_ends_with_its_reader() -> None:
+    """Whoever stops reading stops the computation after the turn under way."""
+    asked: list[int] = []
+
+    def numbers() -> Iterator[int]:
+        for number in range(10**6):
+            asked.append(number)
+            yield number
+
+    async def read_one() -> list[int]:
+        async with aclosing(in_turns(numbers())) as turns:
+            async for turn in turns:
+                return turn
+        return []
+
+    assert asyncio.run(read_one()) == list(range(1000))
+    assert len(asked) == 1000
+
+
+def test_a_slow_turn_is_short() -> None:
+    """A turn ends after a quarter of a second, however few points it has."""
+
+    def slow() -> Iterator[int]:
+        for number in range(4):
+            time.sleep(0.2)
+            yield number
+
+    async def read_all() -> list[list[int]]:
+        return [turn async for turn in in_turns(slow())]
+
+    assert asyncio.run(read_all()) == [[0, 1], [2, 3]]
 
 
 def test_combinations_are_bounded(client: TestClient) -> None:
