@@ -102,13 +102,16 @@ def _sum(
     return f"{' + '.join(terms) or '0'} = {total} B"
 
 
+ALWAYS_ASSUMED = (
+    Note("no_sharing", "No block is shared between requests."),
+    Note("one_device", "Everything lies on one device; ranks are not divided here."),
+    Note("forwarded", "A length counts tokens that have gone through the model."),
+)
+
+
 def ledger_assumptions(shape: Shape, block_size: int) -> tuple[Note, ...]:
     """Return what the ledgers took for granted for these kinds of state."""
-    notes = [
-        Note("no_sharing", "No block is shared between requests."),
-        Note("one_device", "Everything lies on one device; ranks are not divided here."),
-        Note("forwarded", "A length counts tokens that have gone through the model."),
-    ]
+    notes = list(ALWAYS_ASSUMED)
     states = [group.state for group in shape.groups]
     kinds = {state.kind for state in states}
     windowed = any(isinstance(s, LatentAttention) and s.window is not None for s in states)

@@ -10,8 +10,9 @@ c = 2·L·H_kv·d·s; every other kind of state follows its own rule:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import mul
 
 from app.domain.checks import checked_int
 from app.domain.errors import OutOfRange
@@ -29,10 +30,6 @@ MAX_BLOCK_SIZE = 1_048_576
 MAX_STEPS = 2_000_000
 # Above 2^53 bytes a reader that keeps numbers as doubles (JavaScript) would lose the last digits.
 MAX_TOTAL_BYTES = 8 * PIB
-
-
-# Positions, blocks, effective bytes and paged bytes of one request.
-RequestCost = tuple[int, int, int, int]
 
 
 # Not frozen: freezing triples the cost of making a row, and an answer may have thousands.
@@ -58,7 +55,6 @@ class Ledgers:
 
     shape: Shape
     lengths: RequestLengths
-    costs: Mapping[int, RequestCost]
     block_size: int
     effective_tokens: int
     padded_tokens: int
@@ -91,9 +87,14 @@ class Ledgers:
 
     def rows(self, offset: int, limit: int) -> Iterator[RequestRow]:
         """Yield a page of the requests, in their given order."""
+        page = list(self.lengths.page(offset, limit))
+        lengths = sorted({length for _, length in page})
+        costs = dict(
+            zip(lengths, _request_costs(self.shape.groups, lengths, self.block_size), strict=True)
+        )
         padded = self.padded_bytes_per_request
-        for index, length in self.lengths.page(offset, limit):
-            kept, blocks, effective, paged = self.costs[length]
+        for index, length in page:
+            kept, blocks, effective, paged = costs[length]
             yield RequestRow(
                 index, length, effective, padded, paged, blocks, blocks * self.block_size - kept
             )
@@ -111,15 +112,9 @@ def ledgers(
     """
     checked_int(block_size, "block_size", low=1, high=MAX_BLOCK_SIZE)
     shape = shape_of(model, formats)
-    kept = blocks = effective = paged = 0
-    costs, held = _counted(shape.groups, lengths.counts, block_size)
-    for length, count in lengths.counts.items():
-        own_kept, own_blocks, own_effective, own_paged = costs[length]
-        kept += own_kept * count
-        blocks += own_blocks * count
-        effective += own_effective * count
-        paged += own_paged * count
-    widest, padded_each = _padded(shape.groups, held, lengths)
+    totals = _counted(shape.groups, lengths, block_size)
+    effective, paged = totals.effective_bytes, totals.paged_bytes
+    widest, padded_each = _padded(shape.groups, totals.held, lengths)
     padded = padded_each * lengths.requests
     for total in (effective, padded, paged):
         if total > MAX_TOTAL_BYTES:
@@ -130,20 +125,19 @@ def ledgers(
     return Ledgers(
         shape=shape,
         lengths=lengths,
-        costs=costs,
         block_size=block_size,
-        effective_tokens=kept,
+        effective_tokens=totals.kept,
         padded_tokens=widest * lengths.requests,
-        paged_tokens=blocks * block_size,
+        paged_tokens=totals.blocks * block_size,
         effective_bytes=effective,
         padded_bytes=padded,
         paged_bytes=paged,
-        blocks=blocks,
+        blocks=totals.blocks,
         waste_bound_tokens=bound,
         padded_bytes_per_request=padded_each,
         as_if_full_bytes=_as_if_full(shape, lengths.tokens),
         workings=ledger_workings(
-            shape, held, lengths, block_size, (effective, padded, paged), blocks
+            shape, totals.held, lengths, block_size, (effective, padded, paged), totals.blocks
         ),
         assumptions=ledger_assumptions(shape, block_size),
         not_counted=omissions(formats),
@@ -155,16 +149,26 @@ def _is_token_paged(group: StateGroup) -> bool:
     return bool(group.position_bytes) and not isinstance(group.state, CrossAttention)
 
 
-def _counted(
-    groups: tuple[StateGroup, ...], counts: Mapping[int, int], block_size: int
-) -> tuple[dict[int, RequestCost], tuple[GroupPositions, ...]]:
-    """Return what a request of each length costs, and what each group holds over all requests.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Totals:
+    """What all requests hold: in the layers that hold most, in bytes, and group by group."""
+
+    kept: int
+    blocks: int
+    effective_bytes: int
+    paged_bytes: int
+    held: tuple[GroupPositions, ...]
+
+
+def _counted(groups: tuple[StateGroup, ...], lengths: RequestLengths, block_size: int) -> _Totals:
+    """Return the sums over all requests.
 
     Raises:
         OutOfRange: when different lengths times different states are more than MAX_STEPS.
 
     """
     paged_groups = [group for group in groups if group.position_bytes]
+    counts = lengths.counts
     if len(paged_groups) * len(counts) > MAX_STEPS:
         raise OutOfRange(
             "{field}: {lengths} different lengths in {states} different states are more than "
@@ -174,35 +178,62 @@ def _counted(
             states=len(paged_groups),
             high=MAX_STEPS,
         )
-    fixed = sum(group.fixed_bytes for group in groups)
-    most = dict.fromkeys(counts, 0)
-    effective = {length: fixed if length else 0 for length in counts}
-    paged = dict(effective)
+    times = tuple(counts.values())
+    most: list[int] = []
     held: list[GroupPositions] = []
+    effective = paged = sum(group.fixed_bytes for group in groups) * lengths.non_empty
     for group in paged_groups:
-        kept_tokens, size = group.state.kept_tokens, group.position_bytes
-        block_bytes = block_size * size
-        is_own = _is_token_paged(group)
-        kept_total = blocks_total = 0
-        longest = 0
-        for length, count in counts.items():
-            kept = kept_tokens(length)
-            blocks = -(-kept // block_size)
-            effective[length] += kept * size
-            paged[length] += blocks * block_bytes
-            kept_total += kept * count
-            blocks_total += blocks * count
-            longest = max(longest, kept)
-            if is_own and kept > most[length]:
-                most[length] = kept
-        held.append(
-            GroupPositions(group=group, kept=kept_total, longest=longest, blocks=blocks_total)
+        kept = list(map(group.state.kept_tokens, counts))
+        if _is_token_paged(group):
+            most = list(map(max, most, kept)) if most else kept
+        item = GroupPositions(
+            group=group,
+            kept=_times(kept, times),
+            longest=max(kept, default=0),
+            blocks=_times(_blocks(kept, block_size), times),
         )
-    costs = {
-        length: (kept, -(-kept // block_size), effective[length], paged[length])
-        for length, kept in most.items()
-    }
-    return costs, tuple(held)
+        effective += item.kept * group.position_bytes
+        paged += item.blocks * block_size * group.position_bytes
+        held.append(item)
+    return _Totals(
+        kept=_times(most, times),
+        blocks=_times(_blocks(most, block_size), times),
+        effective_bytes=effective,
+        paged_bytes=paged,
+        held=tuple(held),
+    )
+
+
+def _times(values: Sequence[int], counts: Sequence[int]) -> int:
+    """Return the sum of values, each as often as its count says."""
+    return sum(map(mul, values, counts))
+
+
+def _blocks(positions: Sequence[int], block_size: int) -> list[int]:
+    """Return the blocks that hold each number of positions."""
+    return [-(-kept // block_size) for kept in positions]
+
+
+def _request_costs(
+    groups: tuple[StateGroup, ...], lengths: Sequence[int], block_size: int
+) -> Iterator[tuple[int, int, int, int]]:
+    """Yield positions, blocks, effective bytes and paged bytes of one request of each length."""
+    fixed = sum(group.fixed_bytes for group in groups)
+    most = [0] * len(lengths)
+    effective = [fixed if length else 0 for length in lengths]
+    paged = list(effective)
+    for group in groups:
+        size = group.position_bytes
+        if not size:
+            continue
+        kept = list(map(group.state.kept_tokens, lengths))
+        blocks = _blocks(kept, block_size)
+        block_bytes = block_size * size
+        effective = [total + own * size for total, own in zip(effective, kept, strict=True)]
+        paged = [total + own * block_bytes for total, own in zip(paged, blocks, strict=True)]
+        if _is_token_paged(group):
+            most = list(map(max, most, kept))
+    return zip(most, _blocks(most, block_size), effective, paged, strict=True)
 
 
 def _padded(

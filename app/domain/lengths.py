@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from operator import mul
 
 from app.domain.checks import checked_int
 from app.domain.errors import OutOfRange
@@ -13,7 +15,8 @@ from app.domain.state import MAX_TOKENS
 MAX_REQUESTS = 10_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# No slots: they would leave no room for what is worked out once.
+@dataclass(frozen=True, kw_only=True)
 class RequestLengths:
     """Lengths in tokens that have gone through the model, one per request.
 
@@ -57,15 +60,15 @@ class RequestLengths:
         _check_requests(requests)
         return cls(runs=runs, counts=counts, requests=requests)
 
-    @property
+    @cached_property
     def longest(self) -> int:
         """Return the longest length, 0 where there is no request."""
         return max(self.counts, default=0)
 
-    @property
+    @cached_property
     def tokens(self) -> int:
         """Return the sum of all lengths."""
-        return sum(length * count for length, count in self.counts.items())
+        return sum(map(mul, self.counts.keys(), self.counts.values()))
 
     @property
     def non_empty(self) -> int:

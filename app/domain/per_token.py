@@ -174,16 +174,19 @@ def _fixed_working(crossing: list[StateGroup], constant: list[StateGroup], total
     )
 
 
+NEVER_COUNTED = (
+    Note("weights", "The model's weights are not counted."),
+    Note("activations", "Activations of the tokens being computed are not counted."),
+    Note("attention_workspace", "Workspace of the attention kernels is not counted."),
+    Note("communication", "Communication buffers between devices are not counted."),
+    Note("cuda_graphs", "Captured CUDA graphs are not counted."),
+    Note("block_tables", "Block tables and the scheduler's own records are not counted."),
+)
+
+
 def omissions(formats: KvFormats) -> tuple[Note, ...]:
     """Return what a figure of inference state leaves out, whatever the model."""
-    notes = [
-        Note("weights", "The model's weights are not counted."),
-        Note("activations", "Activations of the tokens being computed are not counted."),
-        Note("attention_workspace", "Workspace of the attention kernels is not counted."),
-        Note("communication", "Communication buffers between devices are not counted."),
-        Note("cuda_graphs", "Captured CUDA graphs are not counted."),
-        Note("block_tables", "Block tables and the scheduler's own records are not counted."),
-    ]
+    notes = list(NEVER_COUNTED)
     unscaled = sorted(
         {
             dtype.name

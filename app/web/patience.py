@@ -30,7 +30,9 @@ class Patience:
             nonlocal is_whole
             if is_whole:
                 return await receive()
-            message = await asyncio.wait_for(receive(), self.pause_seconds)
+            # Not wait_for, which makes a task of its own for every message before Python 3.12.
+            async with asyncio.timeout(self.pause_seconds):
+                message = await receive()
             is_whole = not message.get("more_body", False)
             return message
 
