@@ -9,8 +9,8 @@ from pydantic import Field
 from app.api.answers import Answer, NoteAnswer, notes_answer
 from app.api.engine_answers import SpentAnswer
 from app.api.engines_schemas import SideBySideRequest
+from app.api.model_input import kv_format
 from app.api.schemas import PairFormat
-from app.domain.dtypes import dtype_named
 from app.domain.notes import Note
 from app.domain.units import bytes_text
 
@@ -82,17 +82,16 @@ def compute_side_by_side(request: SideBySideRequest) -> SideBySide:
     model = engine_model(request.model)
     context = request.context_tokens or model.max_context_tokens or DEFAULT_CONTEXT_TOKENS
     dtype = request.kv_dtype
-    pair = (dtype.k, dtype.v) if isinstance(dtype, PairFormat) else (dtype, None)
-    key = None if pair[0] is None else dtype_named(pair[0])
-    value = None if pair[1] is None else dtype_named(pair[1])
+    pair = None if dtype is None else kv_format(dtype, ("kv_dtype",))
     lengths = request.lengths or default_lengths(context)
     question = Question(
         model=model,
         available_bytes=request.available_bytes,
         context_tokens=context,
         lengths=tuple(lengths),
-        key=key,
-        value=value,
+        key=None if pair is None else pair.key,
+        # One format for both is no request to keep values in a format of their own.
+        value=pair.value if pair is not None and isinstance(dtype, PairFormat) else None,
     )
     return side_by_side(question, {str(name): given for name, given in request.settings.items()})
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 
 from app.api import schemas as s
 from app.domain.dtypes import dtype_named, dtype_of_element_bytes
-from app.domain.errors import Conflict, DomainError, Missing, Unsupported
+from app.domain.errors import Conflict, DomainError, Missing, Unknown, Unsupported, shown
 from app.domain.formats import KvFormats, LayerRangeFormat
 from app.domain.lengths import RequestLengths
 from app.domain.notes import Note
@@ -229,8 +229,7 @@ def formats_of(
     if isinstance(kv_dtype, list):
         return _format_ranges(kv_dtype), ()
     if kv_dtype is not None:
-        pair = _pair(kv_dtype, ("kv_dtype",))
-        return KvFormats(base=pair), ()
+        return KvFormats(base=kv_format(kv_dtype, ("kv_dtype",))), ()
     if reading.dtype is not None:
         own = dtype_named(reading.dtype, field=("model", "torch_dtype"))
         note = Note("kv_dtype_of_model", "The cache keeps the model file's own format, {dtype}.",
@@ -240,8 +239,21 @@ def formats_of(
     return KvFormats.same(dtype_named("bf16")), (note,)
 
 
-def _pair(dtype: str | s.PairFormat, path: tuple[str | int, ...]) -> KvFormat:
+def kv_format(dtype: str | s.PairFormat, path: tuple[str | int, ...]) -> KvFormat:
+    """Return what keys and values are kept in.
+
+    Raises:
+        Unknown: for a name that is no format; of `q8_0/q4_0` the error says how to give the two.
+
+    """
     if isinstance(dtype, str):
+        if "/" in dtype:
+            raise Unknown(
+                "{field} takes one format, got {value}: keys and values of different formats are "
+                "given apart, as k and v",
+                field=path,
+                value=shown(dtype),
+            )
         same = dtype_named(dtype, field=path)
         return KvFormat(key=same, value=same)
     return KvFormat(
@@ -254,7 +266,7 @@ def _format_ranges(rows: list[s.LayerFormat]) -> KvFormats:
     base: KvFormat | None = None
     ranges: list[LayerRangeFormat] = []
     for index, row in enumerate(rows):
-        pair = _pair(row.dtype, ("kv_dtype", index, "dtype"))
+        pair = kv_format(row.dtype, ("kv_dtype", index, "dtype"))
         if row.layers is None:
             if base is not None:
                 raise Conflict("{field}: only one entry may leave layers out",
