@@ -278,37 +278,6 @@ def ledgers(  # noqa: PLR0913 - one parameter an option
     print_notes(answer)
 
 
-@app.command("models")
-def models(
-    *,
-    words: Annotated[list[str] | None, typer.Argument(help="Words of the id.")] = None,
-    kind: Annotated[str, typer.Option("--kind", help="A kind of state that occurs.")] = "",
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1000)] = 50,
-    as_json: JsonOption = False,
-) -> None:
-    """List the catalogue; figures are at 16 bits an element."""
-    from app.api.catalogue import ModelList, matching, summary
-    from app.domain.units import bytes_text
-
-    found = matching(" ".join(words or ()), kind=kind)
-    page = ModelList(total=len(found), offset=0, models=[summary(row) for row in found[:limit]])
-    if as_json:
-        print_json(page)
-        return
-    rows = [
-        [
-            item.id,
-            str(item.layers) if item.readable else "not read",
-            bytes_text(item.bytes_per_token or 0) if item.readable else (item.field or ""),
-            bytes_text((item.fixed_bytes or 0) + (item.window_bytes or 0)) if item.readable else "",
-            ", ".join(item.kinds),
-        ]
-        for item in page.models
-    ]
-    title = f"{len(rows)} of {page.total} models"
-    print_table(title, ["model", "layers", "a token adds", "fixed and windows", "kinds"], rows)
-
-
 @app.command("serve")
 def serve(
     *,
@@ -361,6 +330,7 @@ from app.commands import (  # noqa: E402
     fragmentation,  # noqa: F401
     hashes,  # noqa: F401
     inspect,  # noqa: F401
+    models,  # noqa: F401
     parallel,  # noqa: F401
     pool,  # noqa: F401
     sharing,  # noqa: F401

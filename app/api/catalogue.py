@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import JSONResponse
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from app.api.answers import Answer, LayerAnswer, NoteAnswer, layer_answers, notes_answer
 from app.api.model_shapes import (
@@ -168,32 +168,40 @@ def _figure(row: Mapping[str, Any], sort: SortKey) -> int | None:
     return value
 
 
-@router.get("/models", summary="The bundled models", responses={422: REFUSED[422]})
-async def list_models(  # noqa: PLR0913 - one parameter a filter
-    *,
-    q: Annotated[str, Query(max_length=200, description="Words of the id.")] = "",
-    family: Annotated[str, Query(max_length=100)] = "",
-    kind: Annotated[Kind | None, Query(description="A kind of state that occurs.")] = None,
-    readable: bool | None = None,
-    min_parameters: Annotated[int, Query(ge=0, le=MAX_PARAMETERS)] = 0,
-    max_parameters: Annotated[int | None, Query(ge=0, le=MAX_PARAMETERS)] = None,
-    sort: SortKey = "id",
-    descending: bool = False,
-    offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-) -> ModelList:
-    """Return a page of the catalogue, in the order of ids unless asked for another."""
+class ModelsRequest(BaseModel):
+    """Which entries of the catalogue are asked for, in which order."""
+
+    q: str = Field(default="", max_length=200, description="Words of the id.")
+    family: str = Field(default="", max_length=100, description="A model type.")
+    kind: Kind | None = Field(default=None, description="A kind of state that occurs.")
+    readable: bool | None = None
+    min_parameters: int = Field(default=0, ge=0, le=MAX_PARAMETERS)
+    max_parameters: int | None = Field(default=None, ge=0, le=MAX_PARAMETERS)
+    sort: SortKey = "id"
+    descending: bool = False
+    offset: int = Field(default=0, ge=0, le=1_000_000)
+    limit: int = Field(default=100, ge=1, le=1000)
+
+
+def answer_models(asked: ModelsRequest) -> ModelList:
+    """Return a page of the entries that pass the filters."""
     rows = matching(
-        q,
-        family=family,
-        kind=kind or "",
-        readable=readable,
-        min_parameters=min_parameters,
-        max_parameters=max_parameters,
+        asked.q,
+        family=asked.family,
+        kind=asked.kind or "",
+        readable=asked.readable,
+        min_parameters=asked.min_parameters,
+        max_parameters=asked.max_parameters,
     )
-    found = in_order(rows, sort, descending=descending)
-    page = found[offset : offset + limit]
-    return ModelList(total=len(found), offset=offset, models=[summary(row) for row in page])
+    found = in_order(rows, asked.sort, descending=asked.descending)
+    page = found[asked.offset : asked.offset + asked.limit]
+    return ModelList(total=len(found), offset=asked.offset, models=[summary(row) for row in page])
+
+
+@router.get("/models", summary="The bundled models", responses={422: REFUSED[422]})
+async def list_models(asked: Annotated[ModelsRequest, Query()]) -> ModelList:
+    """Return a page of the catalogue, in the order of ids unless asked for another."""
+    return answer_models(asked)
 
 
 def model_answer(

@@ -346,7 +346,19 @@ def _command(asked: _Asked) -> str:
         return "\n".join(
             command("per-token", model=pick, kv_dtype=_PICKED_DTYPE) for pick in asked.picks
         )
-    return command("models", *asked.q.split(), kind=asked.kind)
+    low, high = _bounds(asked)
+    return command(
+        "models",
+        *asked.q.split(),
+        family=asked.family,
+        kind=asked.kind,
+        readable=asked.read == "yes",
+        not_readable=asked.read == "no",
+        min_parameters=low or None,
+        max_parameters=high,
+        sort="" if asked.sort == "id" else asked.sort,
+        descending=asked.order == "desc",
+    )
 
 
 @router.get("/models", response_class=HTMLResponse)

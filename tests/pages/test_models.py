@@ -316,6 +316,18 @@ def test_the_commands_name_the_pair_that_is_compared(client: TestClient) -> None
     assert "models qwen3 32b --kind full_attention" in alone
 
 
+def test_the_commands_have_every_filter(client: TestClient) -> None:
+    """Family, size, what is read and the order are asked of the API and of the command alike."""
+    page = client.get("/models?family=gemma3&size=15&read=yes&sort=layers&order=desc").text
+    asked = ("family=gemma3&amp;readable=true&amp;min_parameters=4000000000"
+             "&amp;max_parameters=14999999999&amp;sort=layers&amp;descending=true")  # fmt: skip
+    assert f"http://testserver/api/v1/models?{asked}" in page
+    assert ("models --family gemma3 --readable --min-parameters 4000000000 "
+            "--max-parameters 14999999999 --sort layers --descending<") in page  # fmt: skip
+    unread = client.get("/models?size=1&read=no").text
+    assert "models --not-readable --min-parameters 1 --max-parameters 999999999<" in unread
+
+
 def test_an_entry_s_command_has_the_format_that_was_chosen(client: TestClient) -> None:
     """What is asked of the API is what the page shows."""
     page = client.get("/models/Qwen/Qwen3-32B?kv=fp8_e4m3").text
