@@ -95,15 +95,15 @@ def _pasted_model(value: Any) -> dict[str, Any]:
 
 
 def _json_file(path: Path) -> Any:
-    from pydantic_core import from_json
+    from app.readers.json_text import parse_json
 
     try:
         data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
-        return from_json(data, allow_inf_nan=False)
+        return parse_json(data, field=str(path))
     except OSError as error:
         fail(f"{path}: {error.strerror}")
-    except ValueError as error:
-        fail(f"{path}: not JSON: {error}")
+    except DomainError as error:
+        fail(str(error))
 
 
 def _gguf_metadata(path: Path) -> dict[str, Any]:

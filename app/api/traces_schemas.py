@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictInt
-from pydantic_core import from_json
 
 from app.api import schemas as s
-from app.domain.errors import Malformed
 from app.domain.ledgers import MAX_TOTAL_BYTES
 from app.domain.timeline import MAX_DURATION_NS, MAX_RATE_TOKENS_PER_S
 from app.domain.traces import MAX_BLOCK_TOKENS
+from app.readers.json_text import parse_json
 
 MAX_TRACE_BINS = 2_000
 MAX_CURVE_POINTS = 2_000
@@ -65,19 +64,13 @@ def traces_body(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return form fields as a request's body: what is empty left out, JSON texts decoded.
 
     Raises:
-        Malformed: for a model that is not JSON, or formats that begin like JSON and are not.
+        Malformed: for a model that is not JSON, or formats that begin like JSON and are not; for
+            either when it names a key twice.
 
     """
     body = {name: value for name, value in fields.items() if value not in (None, "")}
     if "model" in body:
-        body["model"] = _json("model", body["model"])
+        body["model"] = parse_json(body["model"], field="model")
     if str(body.get("kv_dtype", "")).lstrip().startswith(("{", "[")):
-        body["kv_dtype"] = _json("kv_dtype", body["kv_dtype"])
+        body["kv_dtype"] = parse_json(body["kv_dtype"], field="kv_dtype")
     return body
-
-
-def _json(field: str, text: str) -> Any:
-    try:
-        return from_json(text, allow_inf_nan=False)
-    except ValueError as error:
-        raise Malformed("{field} is not JSON: {why}", field=field, why=str(error)) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
@@ -19,15 +18,17 @@ Calculations = Annotated[
 
 def _body(text: str) -> Any:
     """Return a calculation's request from a file of JSON or a page's query."""
+    from app.domain.errors import DomainError
+    from app.readers.json_text import parse_json
+
     if text.startswith("@"):
         path = Path(text[1:])
         try:
-            return json.loads(path.read_bytes())
+            return parse_json(path.read_bytes(), field=str(path))
         except OSError as error:
             cli.fail(f"{path}: {error.strerror}")
-        except (ValueError, RecursionError):
-            cli.fail(f"{path}: not JSON")
-    from app.domain.errors import DomainError
+        except DomainError as error:
+            cli.fail(str(error))
     from app.pages.fit_form import fit_body, typed_fields
     from app.pages.model_form import model_form
 

@@ -60,7 +60,7 @@ def _one_setting(pair: str) -> dict[str, object]:
     name, equals, value = pair.partition("=")
     if not equals or not name:
         cli.fail(f"setting: give name=value, got {pair}")
-    return {name.lstrip("-").replace("-", "_"): value_of(value)}
+    return {name.lstrip("-").replace("-", "_"): value_of(value, field=name)}
 
 
 def _bytes(text: str | None) -> int | None:

@@ -24,12 +24,11 @@ from app.hub.cache import BRANCH_SECONDS, HubCache, default_folder
 from app.hub.client import Client, Deadline, Reply
 from app.readers.headers import MAX_HEADER_BYTES, HeaderTruncated
 from app.readers.hub_address import HubAddress, parse_hub_address
+from app.readers.json_text import MAX_CONFIG_BYTES, parse_json_object
 from app.readers.model_files import (
-    MAX_CONFIG_BYTES,
     FileWeights,
     TypeTotal,
     merged,
-    parse_json_object,
     types_of_header,
     weights_of_index,
     weights_of_types,

@@ -10,7 +10,8 @@ from typing import Any
 from app.api.model_input import pasted_model
 from app.catalog import models
 from app.domain.dtypes import DTYPES
-from app.domain.errors import Malformed, Missing, OutOfRange, WrongType, shown
+from app.domain.errors import DomainError, Missing, OutOfRange, WrongType, shown
+from app.readers.json_text import parse_json, parse_json_object
 
 SOURCES = ("catalogue", "numbers", "config")
 MAX_CONFIG_CHARACTERS = 2_000_000
@@ -95,7 +96,7 @@ def parsed_config(text: str) -> dict[str, Any]:
     Raises:
         Missing: for an empty field.
         OutOfRange: for one that is too long.
-        Malformed: for one that is not a JSON object.
+        Malformed: for one that is not a JSON object, or names a key twice.
 
     """
     if not text:
@@ -103,15 +104,7 @@ def parsed_config(text: str) -> dict[str, Any]:
     if len(text) > MAX_CONFIG_CHARACTERS:
         raise OutOfRange("{field} must be at most {high} characters", field="config",
                          high=MAX_CONFIG_CHARACTERS)  # fmt: skip
-    from pydantic_core import from_json
-
-    try:
-        value = from_json(text, allow_inf_nan=False)
-    except ValueError as error:
-        raise Malformed("{field} is not JSON: {why}", field="config", why=str(error)) from None
-    if not isinstance(value, dict):
-        raise Malformed("{field} must be a JSON object", field="config")
-    return value
+    return parse_json_object(text, field="config")
 
 
 def model_query(form: ModelForm) -> list[tuple[str, str]]:
@@ -133,10 +126,13 @@ def model_query(form: ModelForm) -> list[tuple[str, str]]:
 
 
 def short_config(text: str) -> str:
-    """Return a config without white space and without what says nothing about the cache."""
+    """Return a config without white space and without what says nothing about the cache.
+
+    One with a mistake stays as it was typed, so that a link to it shows the same mistake.
+    """
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+        value = parse_json(text, field="config")
+    except DomainError:
         return text
     if isinstance(value, dict):
         value = {key: item for key, item in value.items() if key not in _BULKY}

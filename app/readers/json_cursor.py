@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from app.domain.errors import Malformed, shown
+from app.readers.json_text import RepeatedKeyError, unique_object
 
 # JSON's own white space; a key without escapes, as nearly all are, is taken in one match.
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -23,23 +24,12 @@ _PLAIN_KEY = re.compile(r'"([^"\\\x00-\x1f]*)"[ \t\n\r]*:[ \t\n\r]*')
 _COLON = re.compile(r"[ \t\n\r]*:[ \t\n\r]*")
 
 
-class _RepeatedKeyError(ValueError):
-    """A key twice in one nested object."""
-
-
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise _RepeatedKeyError
-    return found
-
-
 def _no_constant(name: str) -> NoReturn:
     """Refuse NaN and Infinity, which Python reads and JSON does not know."""
     raise ValueError(name)
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
+_DECODER = json.JSONDecoder(object_pairs_hook=unique_object, parse_constant=_no_constant)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,7 +58,7 @@ class JsonCursor:
         while mark == ",":
             key = self._key()
             if key in seen:
-                raise Malformed("{field} names {key} twice", field=self.name, key=shown(key))
+                self._refuse_twice(key)
             seen.add(key)
             yield key
             mark = self._match(_NEXT, "a comma or a closing brace is expected")[1]
@@ -86,8 +76,8 @@ class JsonCursor:
         piece = self.text[self.position : self.position + longest]
         try:
             decoded, size = _DECODER.raw_decode(piece)
-        except _RepeatedKeyError:
-            self.refuse("a key is named twice")
+        except RepeatedKeyError as error:
+            self._refuse_twice(error.key)
         except (ValueError, RecursionError):
             self.refuse(f"a value is broken, NaN, nested too deeply or over {longest} characters")
         # A number cut off by the bound would read as a shorter one.
@@ -125,6 +115,9 @@ class JsonCursor:
             position=self.position,
             problem=problem,
         )
+
+    def _refuse_twice(self, key: str) -> NoReturn:
+        raise Malformed("{field} names {key} twice", field=self.name, key=shown(key))
 
     def _match(self, pattern: re.Pattern[str], problem: str) -> re.Match[str]:
         """Step over the pattern, or refuse."""

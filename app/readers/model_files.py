@@ -6,18 +6,16 @@ is by its first bytes, never by its name.
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
 
-from app.domain.errors import Conflict, DomainError, Malformed, OutOfRange, shown
+from app.domain.errors import Conflict, Malformed, OutOfRange, shown
 from app.domain.notes import Note
 from app.readers.gguf import GgufHeader, OmittedValue, read_gguf
 from app.readers.gguf_model import read_gguf_model
 from app.readers.headers import MAX_FILES
 from app.readers.hf_config import read_config
+from app.readers.json_text import parse_json_object
 from app.readers.reading import ModelReading
 from app.readers.safetensors import (
     SafetensorsHeader,
@@ -27,7 +25,6 @@ from app.readers.safetensors import (
 )
 
 CONFIG, GGUF, SAFETENSORS, INDEX = "config", "gguf", "safetensors", "safetensors_index"
-MAX_CONFIG_BYTES = 8 * 2**20
 LONGEST_NAME = 200
 _GGUF_MAGIC = b"GGUF"
 _LENGTH_BYTES = 8
@@ -113,44 +110,6 @@ def read_model_files(
     for name, data in files:
         gathered.add(name, data)
     return gathered.result()
-
-
-def parse_json_object(data: bytes, *, field: str) -> dict[str, object]:
-    """Return the JSON object that `data` holds; NaN, Infinity and floats beyond them are refused.
-
-    Raises:
-        Malformed: for anything else, nesting too deep to follow included.
-        OutOfRange: for more than MAX_CONFIG_BYTES.
-
-    """
-    if len(data) > MAX_CONFIG_BYTES:
-        raise OutOfRange("{field} is {value} bytes long; at most {high} are read as JSON",
-                         field=field, value=len(data), high=MAX_CONFIG_BYTES)  # fmt: skip
-
-    def refuse(word: str) -> NoReturn:
-        raise Malformed("{field} holds {value}, which is no JSON", field=field, value=shown(word))
-
-    def finite(digits: str) -> float:
-        value = float(digits)
-        return value if math.isfinite(value) else refuse(digits)
-
-    try:
-        # A lone surrogate is legal in JSON's grammar, and no text that could be answered with.
-        text = data.removeprefix(_BOM).decode()
-        value = json.loads(text, parse_constant=refuse, parse_float=finite)
-        if "\\u" in text:
-            json.dumps(value, ensure_ascii=False).encode()
-    except DomainError:
-        raise
-    except RecursionError:
-        raise Malformed("{field} is nested too deeply", field=field) from None
-    except UnicodeError:
-        raise Malformed("{field} is not UTF-8 text", field=field) from None
-    except ValueError as error:
-        raise Malformed("{field} is not JSON: {why}", field=field, why=str(error)[:200]) from None
-    if not isinstance(value, dict):
-        raise Malformed("{field} must be a JSON object", field=field)
-    return value
 
 
 def merged(rows: Iterable[TypeTotal]) -> tuple[TypeTotal, ...]:

@@ -7,6 +7,7 @@ import re
 import shlex
 
 from app.domain.errors import Malformed, OutOfRange, shown
+from app.readers.json_text import RepeatedKeyError, unique_object
 
 MAX_CHARACTERS = 20_000
 MAX_SETTINGS = 100
@@ -56,22 +57,30 @@ def _setting(words: list[str], index: int, field: str) -> tuple[str, object, int
                         value=shown(word))  # fmt: skip
     name = name.replace("-", "_")
     if equals:
-        return name, value_of(text), 1
+        return name, value_of(text, field=field), 1
     following = words[index + 1] if index + 1 < len(words) else "--"
     if _NUMBER.fullmatch(following) or not (following.startswith("-") or "=" in following):
-        return name, value_of(following.rstrip(",")), 2
+        return name, value_of(following.rstrip(","), field=field), 2
     return name, True, 1
 
 
-def value_of(text: str) -> object:
-    """Return a value as its text reads: a number, true or false, JSON, else the text itself."""
+def value_of(text: str, *, field: str = "settings") -> object:
+    """Return a value as its text reads: a number, true or false, JSON, else the text itself.
+
+    Raises:
+        Malformed: for JSON that names a key twice.
+
+    """
     if text.casefold() in _WORDS:
         return _WORDS[text.casefold()]
     if _NUMBER.fullmatch(text):
         return float(text) if "." in text else int(text)
     if text.startswith(("[", "{")):
         try:
-            return json.loads(text)
+            return json.loads(text, object_pairs_hook=unique_object)
+        except RepeatedKeyError as error:
+            raise Malformed("{field} names {key} twice", field=field,
+                            key=shown(error.key)) from None  # fmt: skip
         except (ValueError, RecursionError):
             return text
     return text

@@ -40,6 +40,25 @@ def inspect(client: TestClient, *files: bytes, **form: Any) -> httpx.Response:
     return found
 
 
+@pytest.mark.parametrize("depth", [150, 400, 900])
+@pytest.mark.parametrize(("start", "end"), [("[", "]"), ('{"a":', "}")])
+def test_endless_nesting_is_refused(client: TestClient, depth: int, start: str, end: str) -> None:
+    """What the answer's encoder would give up on is a refusal, not a defect."""
+    text = json.dumps(GEMMA)[:-1] + f', "deep": {start * depth}1{end * depth}}}'
+    answer = inspect(client, text.encode())
+    assert answer.status_code == 422
+    assert "nested too deeply" in answer.json()["detail"][0]["msg"]
+    assert inspect(client, config=text).status_code == 422
+
+
+def test_a_key_twice_is_refused(client: TestClient) -> None:
+    """Uploaded or pasted, the key is named."""
+    text = json.dumps(GEMMA)[:-1] + ', "model_type": "gemma3"}'
+    for answer in (inspect(client, text.encode()), inspect(client, config=text)):
+        assert answer.status_code == 422
+        assert answer.json()["detail"][0]["msg"] == "file names 'model_type' twice"
+
+
 def test_a_config(client: TestClient) -> None:
     """Gemma 3 27B's wrapper, which names no pattern: 11,173,199,872 bytes at 131,072 positions."""
     answer = inspect(client, json.dumps(GEMMA).encode())

@@ -114,6 +114,8 @@ def test_a_model_too_long_for_a_link_has_none(client: TestClient) -> None:
     [
         ("{", "config", "not JSON"),
         ("[1]", "config", "JSON object"),
+        ('{"model_type": "llama", "a": {"b": 1, "b": 2}}', "config", "names &#39;b&#39; twice"),
+        ('{"a": ' * 200 + "1" + "}" * 200, "config", "nested too deeply"),
         ({"model_type": "made_up", "num_hidden_layers": 1}, "config", "made_up"),
         (LLAMA | {"num_hidden_layers": "x"}, "config", "num_hidden_layers"),
     ],
@@ -277,6 +279,16 @@ def test_uploads_that_cannot_be_read(files: list[tuple[str, bytes]], client: Tes
     answer = upload(client, *files)
     assert answer.status_code == 422
     assert 'id="error-file"' in answer.text
+
+
+def test_a_config_file_with_a_key_twice(client: TestClient) -> None:
+    """Its address holds it as it came, and shows the mistake beside the field."""
+    data = json.dumps(LLAMA).encode()[:-1] + b', "num_hidden_layers": 3}'
+    answer = upload(client, ("config.json", data))
+    assert answer.status_code == 303
+    page = client.get(answer.headers["location"])
+    assert page.status_code == 422
+    assert "config names &#39;num_hidden_layers&#39; twice" in page.text
 
 
 def test_an_upload_without_a_file(client: TestClient) -> None:

@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 from app.domain.errors import Conflict, DomainError, Malformed, OutOfRange
 from app.readers.headers import HeaderTruncated
 from app.readers.model_files import (
-    MAX_CONFIG_BYTES,
     FileWeights,
     ModelFiles,
     TypeTotal,
-    parse_json_object,
     read_model_files,
 )
 
@@ -231,15 +229,10 @@ def test_a_config_that_decides_nothing_names_its_field() -> None:
         read(b'{"model_type": "made_up", "num_hidden_layers": 3}')
 
 
-def test_a_long_config_is_not_parsed() -> None:
-    """Over the bound nothing is decoded."""
-    with pytest.raises(OutOfRange, match=str(MAX_CONFIG_BYTES)):
-        parse_json_object(b" " * (MAX_CONFIG_BYTES + 1), field="config")
-
-
-def test_escapes_of_whole_characters_are_fine() -> None:
-    """A pair of surrogates is a character."""
-    assert parse_json_object(b'{"a": "\\ud83d\\ude00"}', field="x") == {"a": "\U0001f600"}
+def test_a_config_that_names_a_key_twice_is_refused() -> None:
+    """Which of the two counts nobody can know; the key is named."""
+    with pytest.raises(Malformed, match="file names 'num_hidden_layers' twice"):
+        read(CONFIG_BYTES[:-1] + b', "num_hidden_layers": 3}')
 
 
 def test_the_encoders_length_reaches_the_reader() -> None:

@@ -43,6 +43,7 @@ def test_flags_and_names(text: str, found: dict[str, object]) -> None:
         ("=3", Malformed),
         ("1a=3", Malformed),
         ("'open", Malformed),
+        ("""--a '{"b": 1, "b": 2}'""", Malformed),
         ("n" * 101 + "=1", Malformed),
         (" ".join(f"a{index}=1" for index in range(101)), OutOfRange),
         ("a" * (MAX_CHARACTERS + 1), OutOfRange),
@@ -53,6 +54,12 @@ def test_what_is_no_setting(text: str, error: type[DomainError]) -> None:
     with pytest.raises(error) as refused:
         parse_settings(text, field="given")
     assert refused.value.field == ("given",)
+
+
+def test_a_value_names_no_key_twice() -> None:
+    """Which of the two counts nobody can know; the key is named."""
+    with pytest.raises(Malformed, match="given names 'b' twice"):
+        value_of('{"b": 1, "b": 2}', field="given")
 
 
 @given(st.text(max_size=300))
