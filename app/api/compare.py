@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from pydantic import ConfigDict, Field
 
 from app.api.answers import Answer
-from app.api.fit import FitAnswer, fit_answer, lines_of, range_text
+from app.api.fit import FitAnswer, fit_answer, lines_of, range_text, usable_text
 from app.api.fit_schemas import DEFAULT_UTILISATION, FitRequest
 from app.api.problems import REFUSED
 from app.api.routing import JsonRoute
@@ -72,6 +72,7 @@ ROW_NAMES = {
     "context_tokens": mark("Context length, tokens"),
     "concurrency": mark("Concurrency"),
     "bytes_per_token": mark("A token, in one copy, B"),
+    "usable": mark("Memory that may be used"),
     "weights": mark("Weights on the deciding rank"),
     "other_lines": mark("Other lines"),
     "room": mark("Room for the state"),
@@ -105,9 +106,10 @@ def properties(request: FitRequest, parts: FitParts) -> dict[str, int | str | No
         "context_tokens": answer.load.tokens,
         "concurrency": answer.load.concurrency,
         "bytes_per_token": shape_of(parts.given.reading.state, parts.given.formats).bytes_per_token,
+        "usable": usable_text(request, parts),
         "weights": None if weights is None else range_text(weights.low_bytes, weights.high_bytes),
         "other_lines": range_text(low, high),
-        "room": range_text(max(answer.room, 0), max(answer.room_at_most, 0)),
+        "room": range_text(answer.room, answer.room_at_most),
         "request_bytes": answer.request_bytes,
         "max_concurrency": answer.max_concurrency,
         "max_concurrency_high": answer.max_concurrency_at_most,

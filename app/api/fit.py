@@ -114,6 +114,9 @@ class FitAnswer(Explained):
     kv_bytes_available: int
     kv_bytes_available_high: int
     kv_bytes_available_text: str
+    kv_bytes_lacking: int = Field(
+        description="What other lines take beyond what may be used, at their high end."
+    )
     request_bytes: int
     needed_bytes: int
     usable_bytes: int
@@ -211,7 +214,10 @@ def command_of(request: FitRequest, parts: FitParts) -> str | None:
             "max-num-batched-tokens": request.batch_tokens,
             "max-num-seqs": request.max_sequences,
             "gpu-memory-utilization": request.utilisation or DEFAULT_UTILISATION,
-            "kv-cache-memory-bytes": request.measured.state,
+            # What lacks is no size of a pool.
+            "kv-cache-memory-bytes": None
+            if (request.measured.state or 0) < 0
+            else request.measured.state,
             "enforce-eager": not request.cuda_graphs,
         },
     )
@@ -301,6 +307,7 @@ def fit_answer(request: FitRequest, parts: FitParts, patience: Patience | None =
         kv_bytes_available=max(answer.room, 0),
         kv_bytes_available_high=max(answer.room_at_most, 0),
         kv_bytes_available_text=bytes_text(max(answer.room, 0)),
+        kv_bytes_lacking=max(-answer.room, 0),
         request_bytes=answer.request_bytes,
         needed_bytes=answer.needed_bytes,
         usable_bytes=answer.usable,
@@ -331,6 +338,13 @@ def fit_answer(request: FitRequest, parts: FitParts, patience: Patience | None =
         assumptions=notes_answer((*assumptions_of(parts), *patience.notes)),
         not_counted=notes_answer(left_out(parts)),
     )
+
+
+def usable_text(request: FitRequest, parts: FitParts) -> str | None:
+    """Return how much of the memory may be used; None where nothing says how large it is."""
+    if request.device is None and request.memory_bytes is None:
+        return None
+    return range_text(parts.answer.usable, parts.answer.usable_at_most)
 
 
 def range_text(low: int, high: int) -> str:

@@ -215,6 +215,7 @@ def _memory(request: FitRequest) -> Line:
     amount = request.memory_bytes
     if amount is None:
         amount = request.measured.state
+        amount = None if amount is None else max(amount, 0)
     if amount is None:
         raise Missing("{field} is missing: name a device, or give memory_bytes or measured.state",
                       field="device")  # fmt: skip

@@ -18,14 +18,17 @@ Amount = Annotated[StrictInt, Field(ge=0, le=MAX_BYTES)]
 Tokens = Annotated[StrictInt, Field(ge=1, le=MAX_TOKENS)]
 Concurrency = Annotated[StrictInt, Field(ge=1, le=MAX_CONCURRENCY)]
 DeviceId = Annotated[StrictStr, Field(min_length=1, max_length=100)]
+SignedAmount = Annotated[StrictInt, Field(ge=-MAX_BYTES, le=MAX_BYTES)]
 MAX_BANDWIDTH = 10**15
 
 
 class Measured(s.Strict):
     """Figures of a log, each in place of the line that would be computed or assumed."""
 
-    state: Amount | None = Field(
-        default=None, description="For the state on each rank: 'Available KV cache memory'."
+    state: SignedAmount | None = Field(
+        default=None,
+        description="For the state on each rank: 'Available KV cache memory'. Below 0, as engines "
+        "print it, so much is lacking before any state.",
     )
     weights: Amount | None = Field(default=None, description="On each rank.")
     activations: Amount | None = None

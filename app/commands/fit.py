@@ -26,10 +26,11 @@ Advise = Annotated[bool, typer.Option("--advise", help="Find what would make it 
 
 def _amount(text: str, field: str) -> int:
     from app.domain.errors import DomainError
-    from app.readers.amounts import parse_bytes
+    from app.readers.amounts import parse_bytes, parse_signed_bytes
 
+    parse = parse_signed_bytes if field == "measured.state" else parse_bytes
     try:
-        return parse_bytes(text, field=field)
+        return parse(text, field=field)
     except DomainError as error:
         cli.fail(str(error))
 

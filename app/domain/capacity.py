@@ -21,6 +21,8 @@ from app.domain.state import MAX_TOKENS
 
 MAX_BYTES = 2**53
 MAX_CONCURRENCY = 10**9
+# The line that says what is left for the state; an engine that lacks memory prints it below 0.
+ROOM_LINE = "state"
 
 
 class Basis(StrEnum):
@@ -34,7 +36,10 @@ class Basis(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One line of a device's memory, on the rank that holds most of it."""
+    """One line of a device's memory, on the rank that holds most of it.
+
+    No line is below 0 but the room for the state: there it is what lacks before any state.
+    """
 
     name: str
     low_bytes: int
@@ -43,8 +48,9 @@ class Line:
     note: Note
 
     def __post_init__(self) -> None:
-        checked_int(self.low_bytes, self.name, low=0, high=MAX_BYTES)
-        checked_int(self.high_bytes, self.name, low=0, high=MAX_BYTES)
+        low = -MAX_BYTES if self.name == ROOM_LINE else 0
+        checked_int(self.low_bytes, self.name, low=low, high=MAX_BYTES)
+        checked_int(self.high_bytes, self.name, low=low, high=MAX_BYTES)
         if self.high_bytes < self.low_bytes:
             raise Conflict("{field}: the range {low}..{high} is empty", field=self.name,
                            low=self.low_bytes, high=self.high_bytes)  # fmt: skip

@@ -55,6 +55,10 @@ LONGEST_CALCULATION = 4000
 TELL_SECONDS = 0.2
 _KNOWN_FIELDS = frozenset(FORM_FIELDS) | {"kv"}
 _LLAMA = "model=meta-llama/Llama-3.1-70B&kv=bf16&tensor_parallel=4&context_tokens=32768"
+_GPT_OSS = (
+    "model=openai/gpt-oss-120b&kv=bf16&device=h100-sxm-80&context_tokens=131072&concurrency=1"
+    "&engine=vllm&engine_version=0.11.0&measured_weights=65.97 GiB"
+)
 _DEFAULTS = {
     "c1": f"{_LLAMA}&device=h100-sxm-80",
     "c2": f"{_LLAMA}&device=h200-141",
@@ -84,6 +88,12 @@ EXAMPLES = (
                          "c3": "model=meta-llama/Llama-3.1-8B&kv=bf16&device=rtx-4090&weights=fp8",
                          "kv_dtypes": "bf16, fp8"}),
         text=Note("", "A 24 GB card: a narrower cache, or narrower weights?"),
+    ),
+    Example(
+        query=urlencode({"c1": f"{_GPT_OSS}&utilisation=0.9&state=-2.14 GiB",
+                         "c2": f"{_GPT_OSS}&utilisation=0.95&batch_tokens=1024&state=1.71 GiB",
+                         "contexts": "1k, 8k, 32k, 128k"}),
+        text=Note("", "gpt-oss-120b on one 80 GB device: 2.14 GiB are lacking, or 1.71 GiB left"),
     ),
     Example(
         query=urlencode({"c1": _DEFAULTS["c1"], "c2": _DEFAULTS["c2"],

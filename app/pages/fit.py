@@ -20,6 +20,7 @@ from app.api.fit import (
     lines_of,
     offloads,
     transfer_of,
+    usable_text,
     workings_of,
 )
 from app.api.fit_schemas import FitRequest
@@ -108,6 +109,7 @@ class FitView:
     request: FitRequest
     parts: FitParts
     lines: tuple[Line, ...]
+    usable: str | None
     unbounded: bool
     workings: dict[str, Working]
     changes: tuple[Change, ...]
@@ -191,6 +193,7 @@ def _view(request: FitRequest, body: dict[str, Any], language: str) -> FitView:
         request=request,
         parts=parts,
         lines=lines_of(parts),
+        usable=usable_text(request, parts),
         unbounded=parts.answer.max_context == MAX_TOKENS,
         workings=workings_of(parts),
         changes=tried,

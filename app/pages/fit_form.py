@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from app.api.fit_schemas import FitRequest
 from app.domain.errors import WrongType, shown
 from app.pages.model_form import ModelForm, integer, model_body, model_form, model_query
-from app.readers.amounts import parse_bytes, parse_share
+from app.readers.amounts import parse_bytes, parse_share, parse_signed_bytes
 from app.readers.lengths import parse_lengths
 
 WHOLE = {
@@ -89,7 +89,7 @@ def fit_body(form: ModelForm, typed: Mapping[str, str]) -> dict[str, Any]:
         parts = typed["layers_per_stage"].replace(",", " ").split()
         body["layers_per_stage"] = [integer("layers_per_stage", part) for part in parts]
     measured = {
-        name: parse_bytes(typed[field], field=field)
+        name: (parse_signed_bytes if field == "state" else parse_bytes)(typed[field], field=field)
         for field, name in MEASURED.items()
         if typed[field]
     }

@@ -138,6 +138,10 @@ class Sample:
         self._rows_at = spread(self._contexts, wanted)
         self._rows_of = spread(combinations, max(ROWS_SHOWN // wanted, 1))
         self._marks_at = spread(self._contexts, EVEN_MARKS) | ratios(self._contexts, RATIO_MARKS)
+        several = [len(values) > 1 for values in (request.devices, request.kv_dtypes,
+                                                  request.tensor_parallel)]  # fmt: skip
+        # A name says what differs between the lines.
+        self._named = several if any(several) else [True] * len(several)
         self._most_drawn = len(ROLES) if self._contexts > 1 else MOST_BARS
         self._drawable = 0
         self._points: list[SweepPoint] = []
@@ -160,7 +164,8 @@ class Sample:
             self._drawable += 1
             if len(self._drawn) < self._most_drawn:
                 parts = (point.device, point.kv_dtype, f"TP{point.tensor_parallel}")
-                name = " · ".join(part for part in parts if part)
+                told = zip(parts, self._named, strict=True)
+                name = " · ".join(part for part, is_named in told if part and is_named)
                 self._drawn.append(_Combination(name=name))
         if self._drawable > len(self._drawn):
             return

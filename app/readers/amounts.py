@@ -14,6 +14,7 @@ _UNITS = {
     "": 1, "b": 1, "kib": KIB, "mib": MIB, "gib": GIB, "tib": TIB,
     "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
 }  # fmt: skip
+_MINUS = ("-", "\N{MINUS SIGN}")
 _SHARE = re.compile(r"([0-9]{1,6})?(?:\.([0-9]{1,9}))?\s*(%?)")
 
 
@@ -44,6 +45,23 @@ def parse_bytes(text: str, *, field: str) -> int:
         raise OutOfRange("{field} must be at most 8 PiB, got {value}", field=field,
                          value=shown(text))  # fmt: skip
     return amount
+
+
+def parse_signed_bytes(text: str, *, field: str) -> int:
+    """Return the exact bytes of an amount that may be below 0, as an engine prints what it lacks.
+
+    >>> parse_signed_bytes("-1.5 GiB", field="state")
+    -1610612736
+
+    Raises:
+        Malformed: for anything but a number and a unit, with a minus sign or without.
+        OutOfRange: beyond 8 PiB either way.
+
+    """
+    plain = text.strip()
+    if plain.startswith(_MINUS):
+        return -parse_bytes(plain[1:], field=field)
+    return parse_bytes(plain, field=field)
 
 
 def parse_share(text: str, *, field: str) -> Fraction:

@@ -47,6 +47,16 @@ def test_what_differs_is_marked(client: TestClient) -> None:
     assert values == [131_072, 65_536]
 
 
+def test_what_may_be_used_and_what_lacks(client: TestClient) -> None:
+    """The share of the memory stands beside what is left of it, which may be below 0."""
+    lacking = {**LLAMA, "utilisation": 0.9, "measured": {"state": -(2**30)}}
+    unknown = {**LLAMA, "device": None, "measured": {"state": 2**30}}
+    answer = post(client, "compare", {"calculations": [lacking, unknown]})
+    rows = {row["name"]: row["values"] for row in answer["rows"]}
+    assert rows["usable"] == ["71.26 GiB – 71.27 GiB", None]
+    assert rows["room"] == ["−1 GiB", "1 GiB"]
+
+
 def test_models_of_every_form(client: TestClient) -> None:
     """A model by numbers or a config has a name, too; figures that do not exist are empty."""
     uniform = {"model": {"layers": 2, "kv_heads": 4, "head_dim": 8}, "measured": {"state": 10**9}}

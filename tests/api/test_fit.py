@@ -103,6 +103,51 @@ def test_an_engine_reserves_for_windows(client: TestClient) -> None:
     assert answer["max_concurrency"] == 0
 
 
+def test_an_engine_that_lacks_memory(client: TestClient) -> None:
+    """An available memory of −2.14 GiB is taken as it is printed: nothing fits, and so much lacks.
+
+    Measured: https://github.com/vllm-project/vllm/issues/23278.
+    """
+    lacking = -2_297_807_503
+    answer = ask(
+        client, model={"id": "openai/gpt-oss-120b"}, kv_dtype="bf16", device="h100-sxm-80",
+        utilisation=0.9, context_tokens=131_072, engine="vllm", engine_version="0.11.0",
+        measured={"state": lacking, "weights": 70_834_748_129}, lengths=[1024, 2048], advise=True,
+    )  # fmt: skip
+    assert answer["kv_bytes_lacking"] == 2_297_807_503
+    assert answer["kv_bytes_available"] == answer["max_concurrency"] == 0
+    assert answer["max_context_tokens"] == answer["drawn"]["at_percentile"] == 0
+    assert answer["fits"] is False
+    assert "--kv-cache-memory-bytes" not in answer["engine_command"]
+    # 0.9 of what the card reports, less these weights, would be 5.28 GiB: 7.42 GiB went elsewhere.
+    assert answer["usable_bytes"] == 76_516_989_862
+    alone = ask(client, model={"id": "openai/gpt-oss-120b"}, kv_dtype="bf16",
+                measured={"state": -1})  # fmt: skip
+    assert alone["kv_bytes_lacking"] == 1
+    assert alone["lines"][0]["low_bytes"] == 0
+    enough = ask(client, **GOOD)
+    assert enough["kv_bytes_lacking"] == 0
+
+
+@pytest.mark.parametrize("name", ["weights", "activations", "framework"])
+def test_no_other_line_is_below_zero(client: TestClient, name: str) -> None:
+    """Only room can lack; a line that is taken cannot be less than nothing."""
+    answer = client.post("/api/v1/fit", json={**GOOD, "measured": {name: -1}})
+    assert answer.status_code == 422
+    assert answer.json()["detail"][0]["loc"] == ["body", "measured", name]
+
+
+def test_the_command_line_takes_what_lacks() -> None:
+    """A log's room below 0 is read as it is printed; another line's is not."""
+    words = ["fit", "--model", "openai/gpt-oss-120b", "--kv-dtype", "bf16", "--json"]
+    done = CliRunner().invoke(cli, [*words, "--measured", "state=-2.14GiB"])
+    assert done.exit_code == 0, done.output
+    assert '"kv_bytes_lacking":2297807503' in done.stdout
+    refused = CliRunner().invoke(cli, [*words, "--measured", "weights=-2.14GiB"])
+    assert refused.exit_code == 2
+    assert "measured.weights" in refused.stderr
+
+
 def test_the_fewest_devices_and_what_would_help(client: TestClient) -> None:
     """Eight requests of 131,072 tokens on Llama 3.1 70B need eight 80 GB devices, not four."""
     answer = ask(

@@ -67,6 +67,16 @@ def deepseek() -> ModelState:
     return ModelState(runs=(LayerRun(layer=Layer(states=(LATENT,)), count=61),))
 
 
+def test_only_the_room_may_be_below_zero() -> None:
+    """An engine prints the room that it lacks so; of nothing else is there less than none."""
+    note = Note("given", "As given.")
+    lacking = Line(name="state", low_bytes=-5, high_bytes=-5, basis=Basis.MEASURED, note=note)
+    assert lacking.high_bytes == -5
+    for name, low in (("weights", -1), ("state", -(2**53) - 1)):
+        with pytest.raises(OutOfRange):
+            Line(name=name, low_bytes=low, high_bytes=0, basis=Basis.MEASURED, note=note)
+
+
 def test_a_budget_subtracts_every_line() -> None:
     """Assumed lines leave a range; the sure end counts each at its high end."""
     rooms = budget(1000, line("a", 10, 30), line("b", 5), weights=(500, 600), share="0.9").rooms()

@@ -185,10 +185,11 @@ def test_formats_at_one_context_are_bars(client: TestClient) -> None:
     text = client.get(f"/compare?{query}").text
     assert "Requests that fit, by device, KV type and tensor ranks" in text
     assert '"type": "bar"' in text
-    assert '["h100-sxm-80 · bf16 · TP1", "h100-sxm-80 · fp8 · TP1",' in json.dumps(
-        json.loads(text.partition('<script type="application/json">')[2].partition("</script>")[0]),
-        ensure_ascii=False,
-    )
+    assert '"x": ["bf16", "fp8", "q4_0"]' in text
+    both = client.get(f"/compare?{query}&tensor_ranks=1,2").text
+    assert '"x": ["bf16 \\u00b7 TP1", "bf16 \\u00b7 TP2", "fp8 \\u00b7 TP1",' in both
+    alone = client.get(f"/compare?{urlencode({'c1': A, 'c2': B, 'contexts': '8k'})}").text
+    assert '"x": ["h100-sxm-80 \\u00b7 bf16 \\u00b7 TP1"]' in alone
 
 
 def test_a_refused_point_is_said_in_the_page_s_language(client: TestClient) -> None:

@@ -43,6 +43,23 @@ def test_a_load_that_does_not_fit_shows_what_would_help(client: TestClient) -> N
     assert "<caption>Stages</caption>" in text
 
 
+def test_a_room_below_zero(client: TestClient) -> None:
+    """Where lines take more than there is, the page says how much lacks, surely or perhaps."""
+    surely = page(client, **LLAMA, state="-2 GiB")
+    assert f'data-copy="-{2**31}" title="-{2**31} B">−2 GiB</button>' in " ".join(surely.split())
+    assert "Below 0: so much is lacking" in surely
+    perhaps = page(client, **LLAMA, measured_weights="69 GiB")
+    assert "Below 0, as it may be" in perhaps
+    assert 'id="lacking"' not in page(client, **LLAMA)
+
+
+def test_what_may_be_used_needs_a_memory(client: TestClient) -> None:
+    """The share is stated of a memory that is known, not of a figure that stands in its place."""
+    assert "Of the memory 71.26 GiB – 71.27 GiB may be used." in page(client, **LLAMA)
+    without = page(client, **{**LLAMA, "device": ""}, state="4 GiB")
+    assert 'id="usable"' not in without
+
+
 def test_more_fields(client: TestClient) -> None:
     """Log figures, mixed lengths, tiers, weights and replicas are read from the address."""
     text = page(

@@ -19,6 +19,10 @@ GPT_OSS = (
     "model=openai/gpt-oss-120b&kv=bf16&device=h100-sxm-80&context_tokens=131072&concurrency=1"
     "&batch_tokens=1024&utilisation=0.95&measured_weights=65.97GiB&state=1.71GiB"
 )
+GPT_OSS_DEFAULT = (
+    "model=openai/gpt-oss-120b&kv=bf16&device=h100-sxm-80&context_tokens=131072&concurrency=1"
+    "&utilisation=0.9&measured_weights=65.97GiB&state=-2.14GiB&engine=vllm&engine_version=0.11.0"
+)
 VISION = "model=Qwen/Qwen2.5-VL-7B-Instruct&kv=bf16&device=jetson-agx-orin-64&concurrency=1"
 
 
@@ -105,6 +109,23 @@ QUESTIONS = (
         asked="gpt-oss-120b cannot run on one 80 GB card: what is left and what is needed?",
         link=f"/fit?{GPT_OSS}&engine=vllm&engine_version=0.11.0",
         shows=("1.71 GiB", "4.54 GiB", "65.97 GiB", "It does not fit"),
+    ),
+    Question(
+        asked="What was left of it with the default batch, at nine tenths of the memory?",
+        link=f"/fit?{GPT_OSS_DEFAULT}",
+        shows=(
+            "65.97 GiB",
+            "Of the memory 71.26 GiB – 71.27 GiB may be used",
+            "−2.14 GiB",
+            "Below 0: so much is lacking before any state.",
+            "It does not fit",
+        ),
+    ),
+    Question(
+        asked="Both runs side by side?",
+        link="/compare?c1=" + GPT_OSS_DEFAULT.replace("&", "%26")
+        + "&c2=" + f"{GPT_OSS}&engine=vllm&engine_version=0.11.0".replace("&", "%26"),
+        shows=("65.97 GiB", "71.26 GiB", "−2.14 GiB", "1.71 GiB", "4 874 895 360"),
     ),
     Question(
         asked="And by the plain formula?",

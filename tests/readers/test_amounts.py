@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from app.domain.errors import DomainError
-from app.readers.amounts import parse_bytes, parse_share
+from app.readers.amounts import parse_bytes, parse_share, parse_signed_bytes
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,24 @@ from app.readers.amounts import parse_bytes, parse_share
 def test_bytes(text: str, amount: int) -> None:
     """GiB is binary, GB decimal, a bare number bytes; a part of a byte is dropped."""
     assert parse_bytes(text, field="memory") == amount
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [("-2.14 GiB", -2_297_807_503), ("− 1 GiB", -(2**30)), (" -7", -7), ("1 KiB", 1024),
+     ("-0", 0)],
+)  # fmt: skip
+def test_what_is_lacking(text: str, amount: int) -> None:
+    """A minus sign of either kind makes it less than nothing; the digits are as exact."""
+    assert parse_signed_bytes(text, field="state") == amount
+
+
+@pytest.mark.parametrize("text", ["", "-", "--1 GiB", "-−1", "1-", "-9000 TiB"])
+def test_lacking_amounts_that_are_not(text: str) -> None:
+    """One sign at most, and the same bound either way."""
+    with pytest.raises(DomainError) as raised:
+        parse_signed_bytes(text, field="state")
+    assert raised.value.field == ("state",)
 
 
 @pytest.mark.parametrize("text", ["", "GiB", "-1 GiB", "1,5 GiB", "3 apples", "1e9", "9000 TiB"])
