@@ -69,16 +69,18 @@ class AnsweringPage(Protocol):
 def answer_page(request: Request, template: str, page: AnsweringPage, address: str) -> HTMLResponse:
     """Answer a page, or only its changing part when htmx asks.
 
-    Mistakes of a change go beside the last good figures, which stay in sight; a whole page with
-    mistakes has status 422.
+    Mistakes of a change go beside the last good figures, which stay in sight, while the address
+    holds what the fields do, so that a reload finds it again. A whole page with mistakes has
+    status 422.
     """
     if not wants_fragment(request):
         return render(request, template, page, status=422 if page.problems else 200)
-    if page.problems:
-        headers = {"HX-Retarget": "#hints", "HX-Reswap": "outerHTML"}
-        return render(request, template, page, fragment="hints", headers=headers)
     fits = len(page.query) <= LONGEST_QUERY
-    headers = {"HX-Replace-Url": f"{address}?{page.query}" if fits else address}
+    headers = {"HX-Replace-Url": f"{address}?{page.query}"} if fits else {}
+    if page.problems:
+        headers |= {"HX-Retarget": "#hints", "HX-Reswap": "outerHTML"}
+        return render(request, template, page, fragment="hints", headers=headers)
+    headers = headers or {"HX-Replace-Url": address}
     return render(request, template, page, fragment="answer", headers=headers)
 
 

@@ -52,6 +52,15 @@ def test_events_are_edited(watched: Watched, base_url: str) -> None:
     page.get_by_label("Events, one a line").fill("allocate a 1..4\nfree b")
     expect(page.locator("#error-events")).to_contain_text("Line 2")
     expect(page.locator("#what")).to_contain_text("3. append b 5")
+    page.wait_for_load_state("networkidle")
+    watched.complaints.clear()
+    page.reload()
+    expect(page.get_by_label("Events, one a line")).to_have_value("allocate a 1..4\nfree b")
+    expect(page.get_by_label("Policy")).to_have_value("textbook")
+    expect(page.locator("#error-events")).to_contain_text("Line 2")
+    # The page itself has the status of a mistake, which Chromium notes.
+    assert [line for line in watched.complaints if "422" not in line] == []
+    watched.complaints.clear()
 
 
 def test_the_stories_are_one_click_each(watched: Watched, base_url: str) -> None:
