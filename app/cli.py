@@ -7,15 +7,48 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
+import typer.core
 from pydantic import ValidationError
 
 from app.domain.errors import DomainError
 
+_WIDEST_TABLE = 10_000
+
+# The class above it, wherever Typer's own version of Click keeps that.
+_UsageError: Any = typer.BadParameter.__base__
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    """End with one line where the library would draw its usage and a box."""
+    try:
+        yield
+    except _UsageError as error:
+        fail(error.format_message())
+
+
+class _Commands(typer.core.TyperGroup):
+    """The commands; what an option refuses reads like what a field refuses."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args:  # which shows the help
+            return super().parse_args(ctx, args)
+        with _one_line():
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _one_line():
+            return super().invoke(ctx)
+
+
 app: typer.Typer = typer.Typer(
+    cls=_Commands,
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -164,16 +197,17 @@ def print_json(answer: Any) -> None:
 
 
 def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
-    """Print a table; every column after the first is right-aligned."""
+    """Print a table; every column after the first is right-aligned, and nothing is cut short."""
     from rich.console import Console
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for index, column in enumerate(columns):
-        table.add_column(column, justify="right" if index else "left", no_wrap=index == 0)
+        table.add_column(column, justify="right" if index else "left", no_wrap=True)
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    # As wide as its figures: fitted to a screen, or to none, their last digits would be left out.
+    Console(width=_WIDEST_TABLE).print(table)
 
 
 def print_notes(answer: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
@@ -9,6 +10,7 @@ from urllib.parse import parse_qsl
 import typer
 
 from app import cli
+from app.domain.errors import shown
 
 Calculations = Annotated[
     list[str],
@@ -32,11 +34,29 @@ def _body(text: str) -> Any:
     from app.pages.fit_form import fit_body, typed_fields
     from app.pages.model_form import model_form
 
-    query = dict(parse_qsl(text.rpartition("?")[2], keep_blank_values=True))
+    query = _query(text)
     try:
         return fit_body(model_form(query), typed_fields(query))
     except DomainError as error:
         cli.fail(str(error))
+
+
+def _query(text: str) -> dict[str, str]:
+    """Return the fields of an address of /fit, which stands for its first example without any."""
+    from app.pages.fit_form import DEFAULTS
+    from app.pages.model_form import ModelForm
+
+    address, question, query = text.partition("#")[0].rpartition("?")
+    if not question and query.rstrip("/").endswith("/fit"):
+        address, query = query, ""
+    found = dict(parse_qsl(query, keep_blank_values=True))
+    known = {*DEFAULTS, *(field.name for field in fields(ModelForm))}
+    for name in found:
+        if name not in known:
+            cli.fail(f"{shown(name)} is no field of the page /fit; give its address, or @FILE")
+    if not found and not address:
+        cli.fail("a calculation is an address or a query of the page /fit, or @FILE")
+    return found
 
 
 @cli.app.command("compare")

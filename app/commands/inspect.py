@@ -43,6 +43,8 @@ def inspect(
     """Print what each layer keeps, over context lengths, and what the weights take."""
     if bool(files) == bool(hub):
         cli.fail("give one or more files, or a model of the Hub with --hub")
+    if files and (revision or token):
+        cli.fail("--revision and --token belong to a model of the Hub, named with --hub")
     from app.api.inspect import Asked, inspect_answer
     from app.api.inspect import inspect as read
     from app.domain.errors import DomainError

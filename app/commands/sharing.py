@@ -19,7 +19,9 @@ SequencesFile = Annotated[
 ]
 Samples = Annotated[int | None, typer.Option("--samples", help="Samples or beams of a prompt.")]
 Prompt = Annotated[int | None, typer.Option("--prompt-tokens", help="Tokens of that prompt.")]
-Own = Annotated[int, typer.Option("--own-tokens", help="Tokens of each sample's own.")]
+Own = Annotated[
+    int | None, typer.Option("--own-tokens", help="Tokens of each sample's own; 0 if left out.")
+]
 Policy = Annotated[str | None, typer.Option("--policy", help="full_blocks or copy_on_write.")]
 BlockSize = Annotated[int, typer.Option("--block-size", help="Tokens a block.")]
 
@@ -59,7 +61,7 @@ def sharing(  # noqa: PLR0913 - one parameter an option
     sequences_file: SequencesFile = None,
     samples: Samples = None,
     prompt_tokens: Prompt = None,
-    own_tokens: Own = 0,
+    own_tokens: Own = None,
     block_size: BlockSize = 16,
     policy: Policy = None,
     model: cli.ModelOption = None,
@@ -81,7 +83,11 @@ def sharing(  # noqa: PLR0913 - one parameter an option
     if samples is not None:
         if prompt_tokens is None:
             cli.fail("--samples needs --prompt-tokens")
-        asked = {"prompt_tokens": prompt_tokens, "samples": samples, "own_tokens": own_tokens}
+        asked = {
+            "prompt_tokens": prompt_tokens, "samples": samples, "own_tokens": own_tokens or 0,
+        }  # fmt: skip
+    elif prompt_tokens is not None or own_tokens is not None:
+        cli.fail("--prompt-tokens and --own-tokens need --samples")
     numbers = {
         "layers": layers, "kv_heads": kv_heads, "head_dim": head_dim, "v_head_dim": v_head_dim,
     }  # fmt: skip
