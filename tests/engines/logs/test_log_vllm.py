@@ -129,7 +129,7 @@ def test_a_length_that_does_not_fit() -> None:
 
 
 def test_stages_are_charged_with_all_layers() -> None:
-    """0.15 asked each of two stages for all 48 layers: 24 GiB where the fullest holds 16."""
+    """0.15 asked each of two stages for all 48 layers: 24 GiB where they hold 8 and 16."""
     found = ask(
         "To serve at least one request with the models's max seq len (262144), (24.0 GiB KV cache"
         " is needed, which is larger than the available KV cache memory (3.18 GiB). Based on the"
@@ -139,7 +139,7 @@ def test_stages_are_charged_with_all_layers() -> None:
     )  # fmt: skip
     item = figure_of(found, "needed_memory")
     assert item.agrees
-    assert any("16.00 GiB for its own" in note.text for note in item.reasons)
+    assert any("PP0 8.00 GiB, PP1 16.00 GiB" in note.text for note in item.reasons)
 
 
 def test_tokens_that_can_be_stored() -> None:

@@ -16,6 +16,7 @@ from app.engines.logs.vllm.failures import (
     for_out_of_memory,
     for_state_blocks,
 )
+from app.engines.logs.vllm.stages import stage_advice
 from app.engines.logs.vllm.table import Table, least_bytes
 from app.engines.vllm import VllmPlan
 from app.engines.vllm.versions import release
@@ -36,6 +37,7 @@ class Wish:
 def advice_of(case: Case, wish: Wish) -> tuple[Advice, ...]:
     """Return changes with their effects; none where no plan was made and no line says enough."""
     made = [*for_out_of_memory(case), *for_nothing_left(case), *for_state_blocks(case)]
+    made += stage_advice(case)
     if case.fit is not None and case.model is not None:
         table = Table(case=case)
         if case.evidence.refused or case.evidence.too_long:

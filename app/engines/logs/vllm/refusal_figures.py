@@ -10,8 +10,9 @@ from app.engines.logs.kinds import Found
 from app.engines.logs.numbers import gib_text
 from app.engines.logs.result import LogFigure, figure
 from app.engines.logs.vllm.case import MEASURED, Case, inferred, not_reproduced, unchecked
-from app.engines.logs.vllm.evidence import Refused, print_rule
+from app.engines.logs.vllm.evidence import Refused
 from app.engines.logs.vllm.fit import estimates_between
+from app.engines.logs.vllm.stages import charges_all_layers, needs_text
 from app.engines.vllm import VllmPlan
 
 _GIB = 2**30
@@ -125,7 +126,7 @@ def _needed(case: Case, refused: Refused) -> LogFigure:
     plan = vllm.plan(case.model.config, case.model.state, settings, None)
     own = plan.needed_bytes
     agrees = low <= own <= high
-    reasons = tuple(_needed_reasons(case, plan)) if agrees else not_reproduced(case)
+    reasons = tuple(_needed_reasons(plan)) if agrees else not_reproduced(case)
     return figure(
         "needed_memory",
         refused.found,
@@ -138,7 +139,7 @@ def _needed(case: Case, refused: Refused) -> LogFigure:
     )
 
 
-def _needed_reasons(case: Case, plan: VllmPlan) -> Iterator[Note]:
+def _needed_reasons(plan: VllmPlan) -> Iterator[Note]:
     unit = max(rank.bytes_per_block for rank in plan.ranks)
     yield Note(
         "request_blocks",
@@ -149,22 +150,13 @@ def _needed_reasons(case: Case, plan: VllmPlan) -> Iterator[Note]:
             "unit": f"{unit:,}",
         },
     )
-    rule = print_rule(plan, {})
-    if len(plan.ranks) > 1 and not rule.release.check_projects_stages:
-        own = max(rank.needed_bytes for rank in _by_stage(case, plan))
+    if charges_all_layers(plan):
         yield Note(
             "stages_charged_all_layers",
-            "0.14 to 0.16 charge every pipeline stage with all"
-            " layers; the fullest stage needs {own} for its own, and later releases ask for"
-            " no more",
-            {"own": gib_text(own)},
+            "0.14 to 0.16 charge every pipeline stage with all layers; for its own each needs"
+            " {needs}, and later releases ask for no more",
+            {"needs": needs_text(plan)},
         )
-
-
-def _by_stage(case: Case, plan: VllmPlan) -> tuple[vllm.PlannedRank, ...]:
-    assert case.model is not None and case.fit is not None  # noqa: S101, PT018 - asked before
-    settings = {**case.fit.settings, "version": "0.33.0", "max_model_len": plan.max_model_len}
-    return vllm.plan(case.model.config, case.model.state, settings, None).ranks
 
 
 def _estimate(case: Case, refused: Refused, found: Found, estimated: int) -> LogFigure:

@@ -9,6 +9,7 @@ from app.domain.state import LatentAttention
 from app.engines.logs.numbers import decimal, gib_text
 from app.engines.logs.vllm.case import Case
 from app.engines.logs.vllm.settings import Known
+from app.engines.logs.vllm.stages import differ, stage_remarks
 
 # Activations beyond this share of the weights are the profile run's, not the model's.
 _LARGE_PEAK_GIB = 4
@@ -125,12 +126,13 @@ def _request_cost(case: Case) -> Iterator[Note]:
             " length and {slope} B a token, so no single figure per token holds",
             {"fixed": gib_text(plan.request.fixed_bytes, 3), "slope": f"{float(slope):,.0f}"},
         )
-    else:
+    elif not differ(plan):
         yield Note(
             "slope",
             "a token costs {slope} B on each rank, in whole blocks of {block}",
             {"slope": f"{float(slope):,.0f}", "block": plan.block_size},
         )
+    yield from stage_remarks(plan)
     for part in plan.spent:
         if part.size_bytes * 20 >= plan.request.total_bytes:
             yield _SPENT[part.code](gib_text(part.size_bytes, 3))
