@@ -101,7 +101,11 @@ def _with_notes(found: Explained, notes: tuple[Note, ...]) -> Explained:
     if found.model_name is not None or not notes:
         return replace(found, assumptions=(*notes, *found.assumptions))
     rest = (note for note in found.missing if note.code != "no_model")
-    return replace(found, missing=(*notes, *rest))
+    figures = tuple(
+        replace(item, reasons=tuple(notes[0] if r.code == "no_model" else r for r in item.reasons))
+        for item in found.figures
+    )
+    return replace(found, missing=(*notes, *rest), figures=figures)
 
 
 def _model(
@@ -116,11 +120,12 @@ def _model(
         return found if found is not None else (None, (_unknown(request.model.id),))
     if request.model is not None:
         return engine_model(request.model), ()
-    for name in named_models(opened):
+    names = named_models(opened)
+    for name in names:
         found = _by_name(name, None)
         if found is not None:
             return found
-    return None, ()
+    return None, tuple(_unknown(name) for name in names[:1])
 
 
 def _unknown(name: str) -> Note:
@@ -206,9 +211,15 @@ def _figure(item: LogFigure) -> FigureAnswer:
         unit=item.unit,
         difference=item.difference,
         agrees=item.agrees,
-        reason=". ".join(note.text[:1].upper() + note.text[1:] for note in item.reasons),
+        reason=". ".join(_sentence(note) for note in item.reasons),
         reason_codes=[note.code for note in item.reasons],
     )
+
+
+def _sentence(note: Note) -> str:
+    """Return a note with a capital in front, unless a name stands there."""
+    text = note.text
+    return text if note.template.startswith("{") else text[:1].upper() + text[1:]
 
 
 def _advice(item: Advice) -> AdviceAnswer:

@@ -16,18 +16,28 @@ _WORDS = (
     b"--tensor-parallel", b"--max-model-len", b"--kv-cache", b"--max-num", b"--speculative",
     b"server_args=", b"sglang.launch_server", b"--tp", b"--mem-fraction", b"engineargs(",
     b"llama-server", b"llama-cli", b"--ctx-size", b"--cache-type", b"--parallel", b"--model ",
-    b"--gpu-memory", b"--block-size", b"ollama",
+    b"--gpu-memory", b"--block-size", b"ollama", b"starting to load model", b"serving model",
+    b"model   ",
 )  # fmt: skip
 _PAIR = re.compile(
     r"[\"']?\b([A-Za-z]\w{1,50})[\"']?\s?(?:=|:)\s?"
-    r"(?:'([^'\n]{0,300})'|\"([^\"\n]{0,300})\"|(-?[\w./+-]{1,200}))"
+    # A word that a value follows is a name itself: "with config: model='…'".
+    r"(?:'([^'\n]{0,300})'|\"([^\"\n]{0,300})\"|(-?[\w./+-]{1,200}+)(?!\s?=))"
 )
 # A dictionary writes its pairs 'name': value, and so does a JSON value of a flag.
 _FLAG = re.compile(
     r"(?<![\w-])(--?[a-zA-Z][\w-]{0,50})(?:(?:=|\s{1,4})(?:'([^'\n]{1,600})'|\"([^\"\n]{1,600})\""
     r"|((?!--?[a-zA-Z])[^\s'\"]{1,300})))?"
 )
-_SERVED = re.compile(r"\bvllm serve\s{1,4}([\w./:@-]{1,300})")
+# Lines that name the model in words: a command, the loader's, the greeting in one line, and the
+# banner, where the name stands alone behind the word (block characters may stand before).
+_SERVED = re.compile(
+    r"\bvllm serve\s{1,4}(?!-)([\w./:@-]{1,300})"
+    r"|\bStarting to load model\s{1,4}([\w./:@-]{1,300}?)\.{0,3}(?:\s|$)"
+    r"|\bserving model\s{1,4}([\w./:@-]{1,300})"
+    r"|(?:^|[\u2580-\u259f\]])\s{0,12}model\s{3,8}([\w./:@-]{1,300})\s{0,8}$",
+    re.IGNORECASE,
+)
 _QUANTIZATION = re.compile(r"\bquantization[\"']?\s?[=:]\s?[\"']?(\w{1,40})")
 
 
@@ -85,7 +95,7 @@ def read_arguments(log: LogText) -> Arguments:
             break
         served = _SERVED.search(text)
         if served is not None:
-            values.setdefault("model", served[1])
+            values.setdefault("model", served[served.lastindex or 1])
         _pairs(text, values)
         _flags(text, values)
     return Arguments(values=values)

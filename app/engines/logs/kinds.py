@@ -47,8 +47,10 @@ def _kind(code: str, word: str, pattern: str, *, strong: bool = False) -> Kind:
 
 VLLM: tuple[Kind, ...] = (
     _kind("available", "available KV cache memory",
-          rf"available KV cache memory:\s{{0,4}}{NUMBER}{GIB}", strong=True),
-    _kind("tokens", "KV cache size", rf"(\w{{1,12}}) KV cache size:\s{{0,4}}{COUNT} tokens",
+          rf"available KV cache memory:\s{{0,4}}{NUMBER}(?:{GIB}|\s{{1,2}}Gi?$)", strong=True),
+    # A paste may end inside the unit; the number before it is whole.
+    _kind("tokens", "KV cache size",
+          rf"(\w{{1,12}}) KV cache size:\s{{0,4}}{COUNT} (?:tokens|t(?:o(?:k(?:en?)?)?)?$)",
           strong=True),
     _kind("concurrency", "maximum concurrency",
           rf"Maximum concurrency for {COUNT} tokens per request:\s{{0,4}}{NUMBER}\s?x",
@@ -132,8 +134,10 @@ VLLM: tuple[Kind, ...] = (
           r"(Hybrid KV cache manager is disabled for this hybrid model"
           r"|Turning off hybrid kv cache manager)"),
     _kind("mamba_mode", "mamba cache mode is set to", r"Mamba cache mode is set to '(\w{1,10})'"),
-    _kind("version", "api server version", r"API server version\s{0,2}:?\s{0,2}v?(\d[\w.+-]{0,40})",
-          strong=True),
+    _kind("version", "server version",
+          r"(?:API|vLLM) server version\s{0,2}:?\s{0,2}v?(\d[\w.+-]{0,40})", strong=True),
+    _kind("version_banner", "version ",
+          r"[\u2580-\u259f]\s{0,6}version\s{1,6}v?(\d{1,3}\.\d[\w.+-]{0,40})", strong=True),
     _kind("version_engine", "llm engine (v",
           r"Initializing an? (?:V1 |V0 )?LLM engine \(v?(\d[\w.+-]{0,40})\)", strong=True),
     _kind("version_said", "vllm",

@@ -87,3 +87,40 @@ def test_a_line_without_end_is_bounded() -> None:
     found = read("non-default args: {" + "'aa': 1, " * 400_000 + "'model': 'x/y'}")
     assert found.text("model") is None
     assert found.integer("aa") == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        (
+            "INFO 10-10 12:00:00 [core.py:77] Initializing a V1 LLM engine (v0.11.0) with config:"
+            " model='Qwen/Qwen3-14B', speculative_config=None, tokenizer='Qwen/Qwen3-14B'"
+        ),
+        (
+            "INFO 01-10 12:00:00 llm_engine.py:234] Initializing an LLM engine (v0.6.6) with config:"
+            ' model="Qwen/Qwen3-14B", speculative_config=None'
+        ),
+        "INFO 10-10 12:00:00 [gpu_model_runner.py:2602] Starting to load model Qwen/Qwen3-14B...",
+        "Starting to load model /data/Qwen/Qwen3-14B... 2 ranks",
+        "INFO 10-10 12:00:00 [utils.py:1] vLLM server version 0.14.0, serving model Qwen/Qwen3-14B",
+        (
+            "(APIServer pid=1) INFO 10-10 [utils.py:293]   █▄█▀ █     █     █     █  model"
+            "   Qwen/Qwen3-14B"
+        ),
+        "model   Qwen/Qwen3-14B",
+        "vllm serve Qwen/Qwen3-14B --max-model-len 8192",
+        "vllm serve --model Qwen/Qwen3-14B",
+        "Namespace(model='Qwen/Qwen3-14B', port=8000)",
+    ],
+)
+def test_what_names_the_model(line: str) -> None:
+    """The engine's own configuration, its loader, its greeting and its command name the model."""
+    assert model_names(read(line), ("model",))[-2:] == ["Qwen/Qwen3-14B", "Qwen3-14B"]
+
+
+@pytest.mark.parametrize(
+    "line", ["the model   was slow today", "serving models of old", "config: model: none given"]
+)
+def test_a_sentence_names_no_model(line: str) -> None:
+    """Words about a model are no name of one."""
+    assert read(line).text("model") in (None, "none")

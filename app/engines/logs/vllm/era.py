@@ -106,7 +106,7 @@ def era_of(reads: Mapping[str, list[Found]], asked: str | None) -> Era:
     """Return the releases that a log may be of; `asked` is the version that somebody gave."""
     if asked is not None:
         return Era(releases=(asked,), said=asked)
-    for code in ("version_engine", "version", "version_said"):
+    for code in ("version_engine", "version", "version_banner", "version_said"):
         for found in reads.get(code, ()):
             said = found.groups[-1] or ""
             known = nearest_release(said)
