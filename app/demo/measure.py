@@ -14,7 +14,7 @@ from app.demo.budget import Budget
 from app.demo.caches import ContiguousCache
 from app.demo.model import ModelShape, SmallModel
 from app.demo.quantise import Floats
-from app.domain.cost import StepCost, step_cost
+from app.domain.cost import step_cost
 from app.domain.dtypes import DTYPES
 from app.domain.formats import KvFormats
 from app.domain.notes import Note
@@ -129,12 +129,6 @@ def counted_plan(shape: ModelShape) -> WorkPlan:
         ),
         DTYPES["fp32"],
     )
-
-
-def counted_steps(lengths: Sequence[int], shape: ModelShape = MEASURED_SHAPE) -> list[StepCost]:
-    """Return the counted work of one step at each length, to draw beside the measured."""
-    plan = counted_plan(shape)
-    return [step_cost(plan, length) for length in lengths]
 
 
 def fitted_order(lengths: Sequence[float], amounts: Sequence[float]) -> float:

@@ -236,16 +236,3 @@ class ReuseMeter:
         for blocks in segments:
             self._owners.update(dict.fromkeys(blocks, len(self._segments)))
             self._append(blocks)
-
-
-def reuse_curve(requests: Iterable[Iterable[Hashable]]) -> HitCurve:
-    """Return the hits of every capacity for a log of requests, each the blocks it names in order.
-
-    With blocks a, b, c and the requests ab, ac, ab: the second hits a at depth 1; then the stack
-    is a c b, so that the third hits a at depth 1 and b at depth 3. A pool of 1 or 2 has 2 hits, a
-    pool of 3 has 3.
-    """
-    meter = ReuseMeter()
-    for blocks in requests:
-        meter.add(blocks)
-    return meter.curve()

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from app.domain.checks import checked_int
-from app.domain.weight_formats import StoredTensor, tensor_of
+from app.domain.weight_formats import StoredTensor
 
 # Four petabytes in FP32: no total in bytes passes 2^53, which JavaScript still tells apart.
 MAX_PARAMETERS = 2**50
@@ -72,15 +72,6 @@ class StoredWeights:
             sums[group.dtype] = own if before is None else before.plus(own)
         return tuple(sums.values())
 
-    @property
-    def expert_bytes(self) -> int:
-        """Return the bytes of routed experts, which expert ranks deal out."""
-        return sum(group.size_bytes for group in self.groups if group.is_expert)
-
-    def layer_bytes(self, layer: int) -> int:
-        """Return the bytes of one layer."""
-        return sum(group.size_bytes for group in self.groups if group.layer == layer)
-
     def stage_bytes(self, first_layer: int, last_layer: int) -> int:
         """Return the bytes of a pipeline stage that holds these layers, both included.
 
@@ -103,22 +94,6 @@ class StoredWeights:
         """Return the sum over several files: the parts of a split, the shards of a checkpoint."""
         groups = (*self.groups, *(group for other in others for group in other.groups))
         return StoredWeights(groups=merged(groups), basis=self.basis)
-
-
-def listed_weights(parameters: int, dtype: str = "BF16") -> StoredWeights:
-    """Return weights of which only a listed number of parameters is known, all in one dtype.
-
-    8,030,261,248 parameters in BF16 are 16,060,522,496 bytes. Layers are not known.
-
-    Raises:
-        OutOfRange: for a number that no model has.
-
-    """
-    checked_int(parameters, "parameters", low=1, high=MAX_PARAMETERS)
-    tensor = tensor_of(dtype, parameters)
-    group = StoredGroup(layer=None, is_last=False, is_expert=False, dtype=dtype, tensors=1,
-                        elements=parameters, size_bytes=tensor.size_bytes)  # fmt: skip
-    return StoredWeights(groups=(group,), basis="listed parameters")
 
 
 def _is_held(group: StoredGroup, first: int, last: int, *, is_last_stage: bool) -> bool:

@@ -351,13 +351,3 @@ def vllm_chain(prompt: VllmPrompt) -> HashChain:
         assumptions=_assumptions(prompt, release, len(items)),
         not_counted=NOT_COUNTED,
     )
-
-
-def pool_key(block_hash: str, group: int = 0) -> str:
-    """Return a hash as the pool's map holds it: followed by the cache group in four bytes."""
-    return block_hash + group.to_bytes(4, "big").hex()
-
-
-def external_id(block_hash: str) -> int:
-    """Return the low 64 bits of a hash, the form that vLLM's cache events may carry."""
-    return int(block_hash, 16) & (2**64 - 1)

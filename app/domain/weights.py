@@ -194,15 +194,6 @@ class WeightBlock:
         return self.repeats * sum(line.size_bytes for line in self.lines)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WeightTotal:
-    """A sum over lines, for a table: `name` says what they share."""
-
-    name: str
-    parameters: int
-    size_bytes: int
-
-
 # Parts whose linear layers quantisers take by default; towers and projectors stay as they are.
 _QUANTISED_PARTS = frozenset({Part.TEXT, Part.ENCODER, Part.MULTI_TOKEN})
 _NOT_QUANTISED = frozenset({Component.EMBEDDING, Component.OUTPUT})
@@ -261,17 +252,6 @@ class ModelWeights:
         """Return the bytes of these parts as their lines are stored."""
         return sum(block.size_bytes for block in self.chosen(parts))
 
-    def by_component(self, parts: Iterable[Part] | None = None) -> tuple[WeightTotal, ...]:
-        """Return totals by component in order of first appearance."""
-        rows = ((line.component.value, block, line) for block in self.chosen(parts)
-                for line in block.lines)  # fmt: skip
-        return _totals(rows)
-
-    def by_part(self) -> tuple[WeightTotal, ...]:
-        """Return totals by part, the multi-token part included."""
-        rows = ((block.part.value, block, line) for block in self.blocks for line in block.lines)
-        return _totals(rows)
-
     def stored(self, parts: Iterable[Part] | None = None) -> tuple[StoredTensor, ...]:
         """Return what is stored by dtype, as a checkpoint's header would add it up."""
         sums: dict[str, StoredTensor] = {}
@@ -282,22 +262,6 @@ class ModelWeights:
                     before = sums.get(whole.dtype)
                     sums[whole.dtype] = whole if before is None else before.plus(whole)
         return tuple(sums.values())
-
-    def layer_parameters(self, layer: int) -> int:
-        """Return the parameters of one decoder layer."""
-        return sum(line.parameters for block in self._of_layer(layer) for line in block.lines)
-
-    def layer_bytes(self, layer: int) -> int:
-        """Return the bytes of one decoder layer."""
-        return sum(line.size_bytes for block in self._of_layer(layer) for line in block.lines)
-
-    def _of_layer(self, layer: int) -> Iterable[WeightBlock]:
-        checked_int(layer, "layer", low=0, high=self.num_layers - 1)
-        return (
-            block
-            for block in self.blocks
-            if block.part is Part.TEXT and block.place is Place.LAYERS and layer in block.layers
-        )
 
     def with_formats(self, choose: FormatChooser) -> ModelWeights:
         """Return the same weights with each line in the format that `choose` gives it.
@@ -319,19 +283,6 @@ class ModelWeights:
             return line.format if line.is_buffer else rest
 
         return self.with_formats(choose)
-
-    def kept_lines(self) -> tuple[str, ...]:
-        """Return the names of the matrices that are not quantised, where others are."""
-        plain = [
-            line.name
-            for block in self.blocks
-            for line in block.lines
-            if line.kind in {Kind.MATRIX, Kind.TABLE, Kind.GATE} and isinstance(line.format, Plain)
-        ]
-        is_mixed = any(
-            not isinstance(line.format, Plain) for block in self.blocks for line in block.lines
-        )
-        return tuple(dict.fromkeys(plain)) if is_mixed else ()
 
     def rank_bytes(
         self,
@@ -450,17 +401,3 @@ def _formatted(block: WeightBlock, choose: FormatChooser) -> Iterable[WeightBloc
         )
         layers = tuple(index for index in members if index is not None)
         yield replace(block, lines=lines, layers=layers)
-
-
-def _totals(rows: Iterable[tuple[str, WeightBlock, WeightLine]]) -> tuple[WeightTotal, ...]:
-    sums: dict[str, tuple[int, int]] = {}
-    for name, block, line in rows:
-        parameters, size = sums.get(name, (0, 0))
-        sums[name] = (
-            parameters + block.repeats * line.parameters,
-            size + block.repeats * line.size_bytes,
-        )
-    return tuple(
-        WeightTotal(name=name, parameters=parameters, size_bytes=size)
-        for name, (parameters, size) in sums.items()
-    )

@@ -42,7 +42,6 @@ BASES = (mark("computed"), mark("measured"), mark("given"), mark("assumed"))
 MAX_COLUMNS = 64
 MAX_STAGES_SHOWN = 32
 MAX_ROWS = 128
-MAX_HEADS_SPELLED = 8
 DEGREES = (
     "tensor_parallel", "pipeline_parallel", "decode_context_parallel", "data_parallel",
     "expert_parallel",

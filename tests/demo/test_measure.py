@@ -21,7 +21,6 @@ from app.demo.measure import (
     Ladder,
     MeasuredPoint,
     counted_plan,
-    counted_steps,
     fitted_order,
     fitted_orders,
     measure_steps,
@@ -123,7 +122,8 @@ def test_orders_are_those_of_powers() -> None:
 def test_orders_of_the_counts() -> None:
     """Attention of a step grows as the length with a cache and as its square without."""
     lengths = [4096, 8192, 16384]
-    steps = counted_steps(lengths)
+    plan = counted_plan(MEASURED_SHAPE)
+    steps = [step_cost(plan, length) for length in lengths]
     with_cache = [step.with_cache.attention_macs for step in steps]
     without = [step.without_cache.attention_macs for step in steps]
     assert fitted_order(lengths, with_cache) == pytest.approx(1)

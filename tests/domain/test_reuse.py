@@ -12,9 +12,22 @@ from hypothesis import strategies as st
 from app.domain import reuse
 from app.domain.errors import OutOfRange, WrongType
 from app.domain.hit_curve import HitCurve, HitPoint
-from app.domain.reuse import ReuseMeter, reuse_curve
+from app.domain.reuse import ReuseMeter
 
 Log = Sequence[Sequence[Hashable]]
+
+
+def reuse_curve(requests: Iterable[Iterable[Hashable]]) -> HitCurve:
+    """Return the hits of every capacity for a log of requests, each the blocks it names in order.
+
+    With blocks a, b, c and the requests ab, ac, ab: the second hits a at depth 1; then the stack
+    is a c b, so that the third hits a at depth 1 and b at depth 3. A pool of 1 or 2 has 2 hits, a
+    pool of 3 has 3.
+    """
+    meter = ReuseMeter()
+    for blocks in requests:
+        meter.add(blocks)
+    return meter.curve()
 
 
 def hits_of_one_pool(log: Log, capacity: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.domain.errors import OutOfRange
-from app.domain.stored_weights import StoredGroup, StoredWeights, listed_weights, merged
+from app.domain.stored_weights import StoredGroup, StoredWeights, merged
 from app.domain.weight_formats import StoredTensor
 
 
@@ -38,14 +38,12 @@ WEIGHTS = StoredWeights(
 
 
 def test_sums() -> None:
-    """Bytes, elements, tensors, layers and experts are sums over groups."""
+    """Bytes, elements, tensors and layers are sums over groups."""
     assert WEIGHTS.size_bytes == 217
     assert WEIGHTS.elements == 50 + 15 + 15 + 25 + 3
     assert WEIGHTS.tensors == 6
     assert len(WEIGHTS.groups) == 5
     assert WEIGHTS.num_layers == 3
-    assert WEIGHTS.expert_bytes == 30
-    assert WEIGHTS.layer_bytes(0) == 30
     assert WEIGHTS.by_dtype == (
         StoredTensor(dtype="BF16", elements=93, size_bytes=187),
         StoredTensor(dtype="F8_E4M3", elements=15, size_bytes=30),
@@ -69,13 +67,3 @@ def test_files_are_joined() -> None:
     assert both.size_bytes == 434
     assert len(both.groups) == len(WEIGHTS.groups)
     assert StoredWeights(groups=(), basis="nothing").num_layers == 0
-
-
-def test_a_listed_number_is_weights_of_one_dtype() -> None:
-    """Where only a parameter count is known, bytes follow from the dtype."""
-    weights = listed_weights(8_030_261_248)
-    assert (weights.size_bytes, weights.elements) == (16_060_522_496, 8_030_261_248)
-    assert listed_weights(3, "F4").size_bytes == 2
-    assert weights.basis == "listed parameters"
-    with pytest.raises(OutOfRange):
-        listed_weights(0)

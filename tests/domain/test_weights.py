@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.errors import Conflict, OutOfRange, WrongType
+from app.domain.errors import Conflict, OutOfRange
 from app.domain.weight_formats import BlockScaled, Plain
 from app.domain.weights import (
     Component,
@@ -18,6 +18,7 @@ from app.domain.weights import (
     WeightBlock,
     WeightLine,
 )
+from tests.domain.weight_sums import by_component, by_part, layer_bytes, layer_parameters
 
 HEADS, KV_HEADS, DIM, WIDTH, INNER, EXPERTS, ROWS = 8, 2, 16, 128, 256, 8, 100
 
@@ -73,13 +74,12 @@ def test_totals_by_component_and_part() -> None:
     assert weights.parameters() == text + vision
     assert weights.parameters([Part.TEXT]) == text
     assert weights.parameters(list(Part)) == text + vision + LAYER
-    assert {row.name: row.parameters for row in weights.by_part()} == {
+    assert by_part(weights) == {
         "text": text,
         "vision": vision,
         "multi_token": LAYER,
     }
-    rows = weights.by_component([Part.TEXT])
-    assert {row.name: row.parameters for row in rows} == {
+    assert by_component(weights, [Part.TEXT]) == {
         "embedding": ROWS * WIDTH,
         "attention": 4 * (LAYER - 128),
         "norm": 4 * 128,
@@ -87,7 +87,6 @@ def test_totals_by_component_and_part() -> None:
         "router": 3 * ROUTER_ALL,
         "output": ROWS * WIDTH,
     }
-    assert sum(row.size_bytes for row in rows) == weights.size_bytes([Part.TEXT])
 
 
 def test_buffers_are_stored_and_no_parameters() -> None:
@@ -108,15 +107,10 @@ def test_active_parameters_leave_idle_experts_out() -> None:
 def test_layers_differ_and_add_up() -> None:
     """Layer sums are of the decoder's own layers."""
     weights = model()
-    assert weights.layer_parameters(0) == LAYER
-    assert weights.layer_parameters(3) == LAYER + EXPERTS_ALL + ROUTER_ALL
-    assert weights.layer_bytes(0) == 2 * LAYER
-    assert weights.layer_bytes(1) == 2 * weights.layer_parameters(1) + 4 * EXPERTS
-    for wrong in (-1, 4):
-        with pytest.raises(OutOfRange):
-            weights.layer_parameters(wrong)
-    with pytest.raises(WrongType):
-        weights.layer_bytes(True)  # noqa: FBT003
+    assert layer_parameters(weights, 0) == LAYER
+    assert layer_parameters(weights, 3) == LAYER + EXPERTS_ALL + ROUTER_ALL
+    assert layer_bytes(weights, 0) == 2 * LAYER
+    assert layer_bytes(weights, 1) == 2 * layer_parameters(weights, 1) + 4 * EXPERTS
 
 
 @pytest.mark.parametrize(
@@ -209,7 +203,7 @@ def test_formats_by_layer_split_a_block() -> None:
     layers = [block.layers for block in weights.blocks if block.part is Part.TEXT and block.layers]
     assert layers == [(0,), (1, 3), (2,)]
     assert weights.parameters() == model().parameters()
-    saved = model().layer_bytes(2) - weights.layer_bytes(2)
+    saved = layer_bytes(model(), 2) - layer_bytes(weights, 2)
     assert saved == EXPERTS_ALL - EXPERTS * 2 * 4  # a byte an element, two F32 tiles an expert
 
 
@@ -221,5 +215,3 @@ def test_what_a_quantiser_takes_by_default() -> None:
     rest = 2 * ROWS * WIDTH + 4 * 128 + 3 * ROUTER_ALL
     tiles = 4 * 3 + 3 * EXPERTS * 2
     assert stored == {"F8_E4M3": matrices, "F16": rest, "F32": tiles + 3 * EXPERTS}
-    assert weights.kept_lines() == ("embed.weight", "gate.weight", "head.weight", "patch.weight")
-    assert model().kept_lines() == ()

@@ -37,8 +37,8 @@ def test_a_gguf_by_layer() -> None:
         )
     )
     assert weights.num_layers == 12
-    assert weights.expert_bytes == 28
-    assert weights.layer_bytes(11) == 32
+    assert sum(group.size_bytes for group in weights.groups if group.is_expert) == 28
+    assert sum(group.size_bytes for group in weights.groups if group.layer == 11) == 32
     assert weights.stage_bytes(11, 11) == 32 + 4 * 7
     assert weights.stage_bytes(0, 10) == 4 * (5 + 3 + 1)
     assert weights.basis == "gguf header"

@@ -24,6 +24,7 @@ from app.domain.weights import ModelWeights, Part
 from app.readers.weights import read_weights
 from app.readers.weights.families import DECODERS
 from app.readers.weights.wrappers import WRAPPERS
+from tests.domain.weight_sums import by_component, by_part, layer_parameters
 
 DATA = Path(__file__).parents[1] / "data"
 TEXT = (Part.TEXT,)
@@ -193,7 +194,7 @@ def test_gpt_oss_is_as_long_as_its_index_says(name: str, size_bytes: int) -> Non
 def test_llama_8b_by_component() -> None:
     """The parts of Llama-3.1-8B, worked by hand, add up to 8,030,261,248."""
     weights = read_weights(config("meta-llama/Llama-3.1-8B-Instruct"))
-    rows = {row.name: row.parameters for row in weights.by_component()}
+    rows = by_component(weights)
     assert rows == {
         "embedding": 525_336_576,  # 128,256 x 4096
         "attention": 1_342_177_280,  # 32 x (2 x 4096 x 4096 + 2 x 1024 x 4096)
@@ -202,7 +203,7 @@ def test_llama_8b_by_component() -> None:
         "output": 525_336_576,
     }
     assert sum(rows.values()) == 8_030_261_248
-    assert weights.layer_parameters(0) == weights.layer_parameters(31) == 218_112_000
+    assert layer_parameters(weights, 0) == layer_parameters(weights, 31) == 218_112_000
     assert weights.num_layers == 32
     assert not weights.tied
 
@@ -210,7 +211,7 @@ def test_llama_8b_by_component() -> None:
 def test_experts_are_a_part_of_their_own_and_few_are_active() -> None:
     """Qwen3-30B-A3B holds 30.5 billion and uses 3.35 billion for a token."""
     weights = read_weights(config("Qwen/Qwen3-30B-A3B"))
-    rows = {row.name: row.parameters for row in weights.by_component()}
+    rows = by_component(weights)
     assert rows["experts"] == 48 * 128 * 3 * 768 * 2048
     assert rows["router"] == 48 * 128 * 2048
     unused = 48 * 120 * 3 * 768 * 2048
@@ -220,11 +221,11 @@ def test_experts_are_a_part_of_their_own_and_few_are_active() -> None:
 def test_parts_are_named_apart() -> None:
     """Text, vision, projector and drafts have totals of their own; drafts are in no other total."""
     weights = read_weights(config("Qwen/Qwen3.5-9B"))
-    rows = {row.name: row.parameters for row in weights.by_part()}
+    rows = by_part(weights)
     assert rows == {"text": 8_953_803_264, "vision": 456_010_480, "multi_token": 243_290_624}
     assert weights.parameters() == 9_409_813_744
     whisper = read_weights(config("openai/whisper-base"))
-    assert {row.name: row.parameters for row in whisper.by_part()} == {
+    assert by_part(whisper) == {
         "text": 52_003_328,
         "encoder": 20_590_592,
     }
@@ -368,7 +369,7 @@ LFM2 = {"layer_types": ["conv"] * 3, "tie_word_embeddings": True}
 )  # fmt: skip
 def test_the_same_model_in_other_words(one: dict[str, Any], other: dict[str, Any]) -> None:
     """Two spellings of one model have the same weights, component by component."""
-    assert read_weights(one).by_component() == read_weights(other).by_component()
+    assert by_component(read_weights(one)) == by_component(read_weights(other))
 
 
 def test_falcon_s_norms() -> None:
@@ -521,7 +522,7 @@ def test_every_family_answers_by_its_defaults(model_type: str) -> None:
         weights = read_weights({"model_type": model_type})
     except (Missing, Conflict, Unsupported, WrongType):
         return
-    layers = sum(weights.layer_parameters(layer) for layer in range(weights.num_layers))
+    layers = sum(layer_parameters(weights, layer) for layer in range(weights.num_layers))
     outside = sum(
         block.parameters for block in weights.blocks if block.part is Part.TEXT and not block.layers
     )

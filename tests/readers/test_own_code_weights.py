@@ -13,6 +13,7 @@ import pytest
 from app.domain.errors import Conflict, WrongType
 from app.domain.weights import Component, Part
 from app.readers.weights import read_weights
+from tests.domain.weight_sums import by_part, layer_parameters
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -117,9 +118,9 @@ def test_a_searched_network_leaves_parts_out() -> None:
                  {"attention": {"no_op": True}, "ffn": {"replace_with_linear": True}},
              ]}  # fmt: skip
     weights = read_weights(sizes)
-    assert weights.layer_parameters(0) == 2 * 64 * 64 + 2 * 32 * 64 + 64
-    assert weights.layer_parameters(1) == 3 * 256 * 64 + 64  # 128 columns, up to a whole 256
-    assert weights.layer_parameters(2) == 0
+    assert layer_parameters(weights, 0) == 2 * 64 * 64 + 2 * 32 * 64 + 64
+    assert layer_parameters(weights, 1) == 3 * 256 * 64 + 64  # 128 columns, up to a whole 256
+    assert layer_parameters(weights, 2) == 0
 
 
 def test_hunyuan_s_numbers_may_differ_by_layer() -> None:
@@ -149,7 +150,7 @@ def test_an_intern_vit_with_head_norms() -> None:
     text = {"model_type": "internlm2", "hidden_size": 32, "num_hidden_layers": 1,
             "num_attention_heads": 4, "intermediate_size": 48, "vocab_size": 10}  # fmt: skip
     raw = {"model_type": "internvl_chat", "vision_config": vision, "llm_config": text}
-    rows = {row.name: row.parameters for row in read_weights(raw).by_part()}
+    rows = by_part(read_weights(raw))
     # qkv, output, network, norms, head norms, scales; class token, patches, 5 positions.
     layer = 3 * 64 * 64 + (64 * 64 + 64) + (2 * 64 * 96 + 96 + 64) + 2 * 64 + 2 * 64 + 2 * 64
     assert rows["vision"] == layer + 64 + (64 * 3 * 14 * 14 + 64) + 5 * 64
