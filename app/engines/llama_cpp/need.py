@@ -90,8 +90,9 @@ def overheads_of(
         Overhead(
             code="wider_rows",
             bytes=max(rest, 0),
-            text="rows beyond the model's own: values of latent layers or of index keys, values"
-            " padded to the widest layer, windows kept in f16, or windowed layers at full length",
+            text="rows beyond the model's own: heads or values of latent layers, values of index"
+            " keys or padded to the widest layer, windows kept in f16, or windowed layers at full"
+            " length",
         ),
     )
     return tuple(part for part in parts if part.bytes)

@@ -41,8 +41,9 @@ from app.engines.llama_cpp.settings import (
     Settings,
     read_settings,
 )
-from app.engines.llama_cpp.versions import Era
-from app.engines.llama_cpp.view import geometry_of
+from app.engines.llama_cpp.versions import Era, LatentRows
+from app.engines.llama_cpp.view import NAME as HAND_MADE
+from app.engines.llama_cpp.view import geometry_of, heads_of
 from app.engines.request_cost import GrowingPart, RequestCost
 from app.readers.gguf_families import Memory
 from app.readers.gguf_geometry import CacheGeometry, read_geometry
@@ -64,8 +65,35 @@ _NOT_COUNTED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Model:
+    """`by_head` is the model as files list it that know no compressed attention."""
+
     geometry: CacheGeometry
     state: ModelState
+    by_head: CacheGeometry | None = None
+
+    def geometry_in(self, settings: Settings, era: Era) -> CacheGeometry:
+        """Return the geometry that this version finds in its file.
+
+        Raises:
+            Unsupported: where every head is to be kept and nothing says how many there are.
+
+        """
+        if not self.geometry.latent or self.geometry.memory is Memory.DSV4:
+            return self.geometry
+        fork = settings.runner is Runner.FORK
+        early = not fork and era.latent_rows is LatentRows.REFUSED
+        if not early and settings.mla != 0:
+            return self.geometry
+        if self.by_head is not None:
+            return self.by_head
+        if self.geometry.architecture == HAND_MADE and not fork:
+            raise Unsupported(
+                "{field}: keys and values of every head are cached here (llama.cpp before"
+                " 2025-04-15, and files made then), and the layers alone do not say how many there"
+                " are: give the config.json or the GGUF header",
+                field="version" if early else "mla",
+            )
+        return self.geometry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +101,7 @@ class _Layout:
     """What one version lays out."""
 
     era: Era
+    geometry: CacheGeometry
     context: Context
     caches: tuple[Cache, ...]
     memory: RecurrentMemory | None
@@ -93,20 +122,20 @@ def plan(
     """Return what llama.cpp (or Ollama, or the fork) allocates for a model.
 
     `kv` are the key–values of a GGUF header; without them the layers of `state` are cached as
-    llama.cpp caches such layers. `config` is not looked at: every engine's plan is called alike.
+    llama.cpp caches such layers; of `config` only the heads behind compressed attention are read.
 
     Raises:
         Missing, WrongType, OutOfRange, Unknown, Conflict, Unsupported: naming the setting or key.
 
     """
-    del config
     checked = read_settings(settings)
     if available_bytes is not None:
         checked_int(available_bytes, "available_bytes", low=0, high=MAX_AVAILABLE_BYTES)
     if kv is not None:
         model = _Model(geometry=read_geometry(kv), state=read_gguf_model(kv).state)
     elif state is not None:
-        model = _Model(geometry=geometry_of(state), state=state)
+        geometry = geometry_of(state)
+        model = _Model(geometry=geometry, state=state, by_head=heads_of(geometry, config or {}))
     else:
         raise Missing("{field} is needed: a GGUF header or layers", field="model")
     requested = requested_tokens(checked, model.geometry.context_tokens)
@@ -125,7 +154,7 @@ def _layout(model: _Model, settings: Settings, era: Era, requested: int) -> _Lay
         Conflict: for quantised values without flash attention, which the engine refuses.
 
     """
-    geometry = model.geometry
+    geometry = model.geometry_in(settings, era)
     hybrid = geometry.memory is Memory.HYBRID and not settings.drafts
     context = context_of(settings, era, requested, hybrid=hybrid)
     if settings.value_type.dtype.block_elements > 1 and flash_is_off(settings, era):
@@ -136,10 +165,11 @@ def _layout(model: _Model, settings: Settings, era: Era, requested: int) -> _Lay
             value=settings.value_type.printed,
         )
     if settings.runner is Runner.FORK:
-        return _Layout(era=era, context=context, memory=None,
+        return _Layout(era=era, geometry=geometry, context=context, memory=None,
                        caches=fork_caches(geometry, settings, context))  # fmt: skip
     return _Layout(
         era=era,
+        geometry=geometry,
         context=context,
         caches=caches_of(geometry, settings, era, context),
         memory=recurrent_of(geometry, settings, era),
@@ -187,7 +217,7 @@ def _plan(
     model: _Model, settings: Settings, requested: int, available_bytes: int | None
 ) -> LlamaCppPlan:
     layout, notes = _layout_of_version(model, settings, requested)
-    geometry, context, era = model.geometry, layout.context, layout.era
+    geometry, context, era = layout.geometry, layout.context, layout.era
     devices, device_notes = layer_devices(geometry.layers, geometry.trunk_layers, settings, era)
     shares = _shares(layout, devices)
     if settings.runner is Runner.FORK:

@@ -1,6 +1,9 @@
-"""A model that is not a GGUF, seen as llama.cpp would hold it: plain numbers or layers by hand."""
+"""A model that is not a GGUF, seen as llama.cpp would hold it: from its layers and its config."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
 
 from app.domain.errors import Unsupported
 from app.domain.notes import Note
@@ -18,16 +21,17 @@ from app.domain.state import (
 )
 from app.readers.gguf_families import Memory
 from app.readers.gguf_geometry import CacheGeometry
+from app.readers.latent_heads import latent_heads
 
-NAME = "layers given by hand"
+NAME = "such layers"
 
 # Tensors that hold a recurrent layer's last inputs; all others hold what they added up to.
 _TAIL_WORDS = ("conv", "shift")
 
 
-def _refused(what: str) -> Unsupported:
+def _refused(template: str) -> Unsupported:
     return Unsupported("{field}: llama.cpp's cache for {what} is known from a GGUF header only",
-                       field="model", what=what)  # fmt: skip
+                       field="model", what=Note("", template))  # fmt: skip
 
 
 class _View:
@@ -156,6 +160,37 @@ def geometry_of(state: ModelState) -> CacheGeometry:
                 "as_llama_cpp_would",
                 "no GGUF was given: the layers are cached as llama.cpp caches such layers,"
                 " and a recurrent model is taken to support roll-back states",
+            ),
+        ),
+    )
+
+
+def heads_of(geometry: CacheGeometry, config: Mapping[str, object]) -> CacheGeometry | None:
+    """Return the geometry of a file that lists the heads of its latents, as all did at first.
+
+    Before compressed attention was cached as such (15 April 2025, #12801), and with a file made
+    before that day ever after, every head's keys and values are kept. None where the config does
+    not say the heads, or other layers stand beside the latents.
+    """
+    found = latent_heads(config)
+    if found is None or not geometry.latent or geometry.memory is not Memory.ATTENTION:
+        return None
+    if geometry.window or not all(geometry.owned):
+        return None
+    every = geometry.layers
+    return replace(
+        geometry,
+        kv_heads=(found.heads,) * every,
+        k_dims=(found.k_dim,) * every,
+        v_dims=(found.v_dim,) * every,
+        latent=False,
+        assumptions=(
+            *geometry.assumptions,
+            Note(
+                "latents_as_heads",
+                "the file is of the days before compressed attention was cached as such: keys and"
+                " values of all {heads} heads are kept",
+                {"heads": found.heads},
             ),
         ),
     )

@@ -8,6 +8,7 @@ from app.domain.errors import DomainError
 from app.domain.notes import Note
 from app.engines import llama_cpp
 from app.engines.llama_cpp import LlamaCppPlan
+from app.engines.llama_cpp.versions import NEWEST
 from app.engines.logs.llama_cpp.case import LlamaCase
 from app.engines.logs.numbers import decimal
 from app.engines.logs.result import Advice
@@ -59,7 +60,11 @@ class _Table:
         """Return the plan with these settings, or None where the engine refuses them."""
         try:
             return llama_cpp.plan(
-                self.model.gguf, self.model.state, None, {**self.settings, **changes}, available
+                self.model.gguf,
+                self.model.state,
+                self.model.config,
+                {**self.settings, **changes},
+                available,
             )
         except DomainError:
             return None
@@ -77,6 +82,11 @@ class _Table:
         own = self.plan
         if own is None:
             return
+        if any(note.code == "latents_as_heads" for note in own.assumptions):
+            yield from self._if_less(
+                {"version": NEWEST.isoformat(), "mla": None},
+                Note("newer_build", "a build and a file made since 2025-04-15"),
+            )
         quantised = {"cache_type_k": "q8_0", "cache_type_v": "q8_0", "flash_attn": True}
         yield from self._if_less(
             quantised,

@@ -25,6 +25,7 @@ from app.engines.logs.sentences import NO_MODEL
 from app.engines.logs.text import LogText
 from app.engines.logs.vllm.advice import Wish
 from app.engines.model import EngineModel
+from app.readers.latent_heads import latent_heads
 
 MOST_PLANS = 240
 # A day of every set of rules under which lines have a form, the newest first.
@@ -178,7 +179,7 @@ def _fit(
             if "n_ctx" not in known:
                 inferred = {**inferred, **_context_of_size(reads, model, {**known, **inferred})}  # noqa: PLW2901
             settings = {**known, **inferred}
-            plan = llama_cpp.plan(model.gguf, model.state, None, settings)
+            plan = llama_cpp.plan(model.gguf, model.state, model.config, settings)
         except DomainError as error:
             refusal = refusal or error
             continue
@@ -210,7 +211,9 @@ def _context_of_size(
         longest = None if model.gguf else model.max_context_tokens
         return {} if longest is None else {"n_ctx": longest}
     short, long = (
-        llama_cpp.plan(model.gguf, model.state, None, {**settings, "n_ctx": cells}).total_bytes
+        llama_cpp.plan(
+            model.gguf, model.state, model.config, {**settings, "n_ctx": cells}
+        ).total_bytes
         for cells in (_TRIED_CELLS, 2 * _TRIED_CELLS)
     )
     slope = Fraction(long - short, _TRIED_CELLS)
@@ -270,6 +273,8 @@ def _axes(reads: Reads, model: EngineModel, known: Mapping[str, object]) -> list
         )
         axes.append([({}, 0.0), ({"swa_full": True}, 0.5)])
     axes += _type_axes(reads, known)
+    if "mla" not in known and _may_list_heads(model):
+        axes.append([({}, 0.0), ({"mla": 0}, 0.5)])
     if "n_seq_max" not in known and _memory_of_states(reads):
         axes.append(
             [
@@ -324,6 +329,11 @@ def _memory_of_states(reads: Reads) -> bool:
     return bool(reads.get("states_alone"))
 
 
+def _may_list_heads(model: EngineModel) -> bool:
+    """Say whether a file of the model made before April 2025 would be cached head by head."""
+    return model.gguf is None and latent_heads(model.config) is not None
+
+
 def _windows(model: EngineModel) -> bool:
     if model.state is not None:
         return bool({"sliding_window", "chunked_attention"} & model.state.kinds)
@@ -358,5 +368,5 @@ def _remarks(case: LlamaCase) -> Iterator[Note]:
             yield Note(
                 "overhead_" + part.code,
                 "{size} go to {what}",
-                {"size": f"{part.bytes / 2**20:,.2f} MiB", "what": part.text},
+                {"size": f"{part.bytes / 2**20:,.2f} MiB", "what": Note("", part.text)},
             )
