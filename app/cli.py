@@ -57,6 +57,8 @@ app: typer.Typer = typer.Typer(
 
 # A header with a vocabulary of 256,000 words takes some ten megabytes.
 GGUF_HEADER_BYTES = 64 * 2**20
+# More than any config or list of lengths has; a request log is read in a stream instead.
+MAX_FILE_BYTES = 256 * 2**20
 
 ModelOption = Annotated[str | None, typer.Option("--model", help="An id of the catalogue.")]
 ConfigOption = Annotated[
@@ -127,12 +129,28 @@ def _pasted_model(value: Any) -> dict[str, Any]:
     return pasted_model(value) if isinstance(value, dict) else {"config": value}
 
 
+def file_bytes(path: Path) -> bytes:
+    """Return the bytes of a file, or of standard input for `-`; what has no end is refused.
+
+    Raises:
+        OSError: where there is no such file, or it cannot be read.
+
+    """
+    if str(path) == "-":
+        data = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
+    else:
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        fail(f"{path}: must be at most {MAX_FILE_BYTES} bytes")
+    return data
+
+
 def _json_file(path: Path) -> Any:
     from app.readers.json_text import parse_json
 
     try:
-        data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
-        return parse_json(data, field=str(path))
+        return parse_json(file_bytes(path), field=str(path))
     except OSError as error:
         fail(f"{path}: {error.strerror}")
     except DomainError as error:
@@ -168,7 +186,7 @@ def lengths_of(text: str | None, path: Path | None) -> list[dict[str, int]]:
         fail("give the lengths as one of --lengths or --lengths-file")
     try:
         if path is not None:
-            parsed = read_lengths_file(path.name, path.read_bytes())
+            parsed = read_lengths_file(path.name, file_bytes(path))
         else:
             parsed = parse_lengths(text or "")
     except OSError as error:
@@ -183,8 +201,7 @@ def lengths_of(text: str | None, path: Path | None) -> list[dict[str, int]]:
 def text_of(path: Path) -> str:
     """Return the text of a file in UTF-8, or of standard input for `-`."""
     try:
-        data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
-        return data.decode("utf-8-sig")
+        return file_bytes(path).decode("utf-8-sig")
     except OSError as error:
         fail(f"{path}: {error.strerror}")
     except UnicodeDecodeError as error:

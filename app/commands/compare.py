@@ -26,7 +26,7 @@ def _body(text: str) -> Any:
     if text.startswith("@"):
         path = Path(text[1:])
         try:
-            return parse_json(path.read_bytes(), field=str(path))
+            return parse_json(cli.file_bytes(path), field=str(path))
         except OSError as error:
             cli.fail(f"{path}: {error.strerror}")
         except DomainError as error:

@@ -219,6 +219,26 @@ def test_what_is_no_command_is_one_line_too(words: list[str], said: str) -> None
     assert done.stderr == said
 
 
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no endless file here")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["per-token", "--config", "/dev/zero"],
+        ["ledgers", "--model", LLAMA, "--lengths-file", "/dev/zero"],
+        ["sharing", "--model", LLAMA, "--sequences-file", "/dev/zero"],
+        ["compare", "/fit", "@/dev/zero"],
+    ],
+)
+def test_a_file_without_an_end_is_refused(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No more is read than the bound and one byte."""
+    monkeypatch.setattr("app.cli.MAX_FILE_BYTES", 2**20)
+    done = run(*words)
+    assert done.exit_code == 2
+    assert done.stderr == "error: /dev/zero: must be at most 1048576 bytes\n"
+
+
 def test_without_words_the_help_is_shown() -> None:
     """Nothing asked is answered with what there is."""
     done = run()
