@@ -219,7 +219,7 @@ def _alone(reads: Reads, why: Note) -> Iterator[LogFigure]:
         )
         tokens, sizes = groups[1], [decimal(text or "") for text in groups[2:]]
         known = [size for size in sizes if size is not None]
-        if tokens is None or not known:
+        if tokens is None or not int(tokens) or not known:
             continue
         low = sum(size.bytes("GiB")[0] for size in known) // int(tokens)
         high = sum(size.bytes("GiB")[1] for size in known) // int(tokens)

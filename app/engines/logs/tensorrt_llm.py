@@ -252,7 +252,7 @@ def _block_figures(reads: Reads, fitted: _Fit | None, why: Note | None) -> Itera
     for found in reads.get("blocks", ()):
         blocks = int(found.groups[0] or 0)
         text = f"{blocks:,} blocks"
-        if available is not None and fitted is not None:
+        if available is not None and fitted is not None and fitted.plan.bytes_per_token:
             token = fitted.plan.bytes_per_token
             given = fitted.settings.get("free_gpu_memory_fraction", 0.9)
             share = Fraction(str(given)) if isinstance(given, int | float) else Fraction(9, 10)
@@ -275,7 +275,7 @@ def _block_figures(reads: Reads, fitted: _Fit | None, why: Note | None) -> Itera
                 agrees=ends[0] <= blocks <= ends[1] or None,
                 reasons=(note,),
             )
-        elif tokens is not None and size is not None:
+        elif tokens is not None and size:
             own = -(-tokens // size)
             note = Note(
                 "tokens_over_block",

@@ -122,7 +122,8 @@ class AttentionSpec(LayerSpec):
         state = self.state_bytes
         if state is None:
             state = (self.k_dim + self.v_dim) * ELEMENT_BYTES[self.dtype]
-        return slots * int(self.block_size / self.tokens_per_state) * state
+        each = self.tokens_per_state
+        return slots * (self.block_size * each.denominator // each.numerator) * state
 
     @property
     def page_bytes(self) -> int:

@@ -27,46 +27,57 @@ def _buffer_lines(
     case: LlamaCase, kind: str, sizes: list[tuple[Found, Printed]], total: Fraction
 ) -> Iterator[LogFigure]:
     own = _buffer_bytes(case, kind)
+    why, agrees = _against(case, own, sizes, total) if own else (None, None)
     for found, size in sizes:
         text = f"{size.text} MiB on {found.groups[0]}"
         rest = {"unit": "bytes", "interval": size.bytes("MiB")}
-        if own is None or not own:
+        if own is None or why is None:
             yield figure("buffer", found, text, reasons=unchecked(case), **rest)
             continue
-        whole = Fraction(own, MIB)
-        slack = sum((item.half for _, item in sizes), Fraction(0))
-        # CUDA pads quantised rows and aligns tensors, so buffers may hold a little more.
-        agrees = whole - slack <= total <= whole * Fraction(1001, 1000) + slack
-        note = Note(
-            "buffers_sum",
-            "the {count} buffers add up to the cache's {whole} MiB: a layer's"
-            " cache lies with the layer, and padded rows take a little more on CUDA",
-            {"count": len(sizes), "whole": f"{float(whole):.2f}"},
+        yield figure(
+            "buffer",
+            found,
+            text,
+            computed=f"{float(Fraction(own, MIB)):.2f} MiB on all devices",
+            agrees=agrees,
+            reasons=(why,),
+            **rest,
         )
+
+
+def _against(
+    case: LlamaCase, own: int, sizes: list[tuple[Found, Printed]], total: Fraction
+) -> tuple[Note, bool | None]:
+    """Hold what the lines add up to against the whole: why, and whether they agree."""
+    whole = Fraction(own, MIB)
+    slack = sum((item.half for _, item in sizes), Fraction(0))
+    shown: dict[str, object] = {"total": f"{float(total):.2f}", "whole": f"{float(whole):.2f}"}
+    if total < whole - slack:
         part = Note(
             "one_share",
             "the buffers here add up to {total} MiB of {whole}; others are not"
             " in the log, or show one device's share",
-            {"total": f"{float(total):.2f}", "whole": f"{float(whole):.2f}"},
+            shown,
         )
+        return part, None
+    # CUDA pads quantised rows and aligns tensors, so buffers may hold a little more.
+    agrees = total <= whole * Fraction(1001, 1000) + slack
+    if _is_latent(case) and not agrees:
         more = Note(
             "more_in_buffer",
             "the buffers hold {total} MiB, more than the {whole} of the"
             " cache's own lines: builds of the fork from early 2025 allocate the latent"
             " cache beside keys and values, and print it nowhere",
-            {"total": f"{float(total):.2f}", "whole": f"{float(whole):.2f}"},
+            shown,
         )
-        less, latent = total < whole - slack, _is_latent(case)
-        why = part if less else more if latent and not agrees else note
-        yield figure(
-            "buffer",
-            found,
-            text,
-            computed=f"{float(whole):.2f} MiB on all devices",
-            agrees=True if agrees else (None if less or latent else False),
-            reasons=(why,),
-            **rest,
-        )
+        return more, None
+    note = Note(
+        "buffers_sum",
+        "the {count} buffers add up to the cache's {whole} MiB: a layer's"
+        " cache lies with the layer, and padded rows take a little more on CUDA",
+        {"count": len(sizes), "whole": f"{float(whole):.2f}"},
+    )
+    return note, agrees
 
 
 def _is_latent(case: LlamaCase) -> bool:
