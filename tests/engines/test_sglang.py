@@ -179,6 +179,26 @@ def test_heads_are_divided_and_then_copied() -> None:
     assert overheads(answer)["copied_heads"] == answer.pool_bytes // 2
 
 
+@pytest.mark.parametrize(("heads", "ranks"), [(5, 2), (3, 8), (8, 7), (8, 12)])
+def test_heads_that_ranks_do_not_divide_are_refused(heads: int, ranks: int) -> None:
+    """Key-value heads divide by the ranks or are copied to as many ranks each; else no start."""
+    state = ModelState.uniform(layers=2, kv_heads=heads, head_dim=64)
+    with pytest.raises(Conflict, match=rf"tp_size: {heads} key-value heads can neither") as refused:
+        planned(state, tp_size=ranks, max_total_tokens=320)
+    assert refused.value.field == ("tp_size",)
+
+
+def test_query_heads_divide_by_the_ranks_of_attention() -> None:
+    """Where a config names its query heads, attention's own ranks must divide them."""
+    config = {"num_attention_heads": 40}
+    with pytest.raises(Conflict, match="tp_size: 40 attention heads do not divide by 16 tensor"):
+        plan(None, DENSE, config, {"tp_size": 16, "max_total_tokens": 320})
+    fewer = {"tp_size": 16, "dp_size": 2, "enable_dp_attention": True, "max_total_tokens": 320}
+    assert plan(None, DENSE, config, fewer).cell_bytes == 32_768
+    with pytest.raises(Conflict, match="tp_size: 40 attention heads do not divide by 16 tensor"):
+        plan(None, DEEPSEEK, config, {"tp_size": 16, "max_total_tokens": 320})
+
+
 def test_attention_data_parallel_divides_less() -> None:
     """With attention data parallel, heads are divided among tp / dp ranks."""
     answer = planned(DENSE, tp_size=8, dp_size=4, enable_dp_attention=True, max_total_tokens=100)
@@ -433,8 +453,8 @@ def test_states_are_divided_among_ranks() -> None:
     one = planned(HYBRID, max_total_tokens=64, max_mamba_cache_size=9)
     two = planned(HYBRID, max_total_tokens=64, max_mamba_cache_size=9, tp_size=2)
     assert two.pools[0].bytes * 2 == one.pools[0].bytes
-    with pytest.raises(Conflict, match="tp_size 5"):
-        planned(HYBRID, max_total_tokens=64, max_mamba_cache_size=9, tp_size=5)
+    with pytest.raises(Conflict, match="tp_size 32 does not divide the state axis of 48"):
+        planned(HYBRID, max_total_tokens=64, max_mamba_cache_size=9, tp_size=32)
 
 
 def test_a_state_without_slots_is_not_guessed() -> None:

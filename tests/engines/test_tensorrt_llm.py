@@ -193,18 +193,36 @@ def test_host_memory_holds_more_blocks() -> None:
     [
         (8, 2, 4, Fraction(0)),
         (8, 16, 1, Fraction(1, 2)),
-        (5, 2, 3, Fraction(1, 6)),
-        (3, 8, 1, Fraction(5, 8)),
+        (3, 9, 1, Fraction(2, 3)),
     ],
 )
-def test_heads_are_divided_and_rounded_up(
-    heads: int, ranks: int, kept: int, copied: Fraction
-) -> None:
-    """A rank has its part of the heads, rounded up; what others hold too is named."""
+def test_heads_are_divided_or_copied(heads: int, ranks: int, kept: int, copied: Fraction) -> None:
+    """A rank has its part of the heads, one of them at least; what others hold too is named."""
     state = ModelState.uniform(layers=2, kv_heads=heads, head_dim=64)
     answer = planned(state, tp_size=ranks, max_tokens=320)
     assert answer.bytes_per_token == 2 * kept * 128 * 2
     assert overheads(answer).get("copied_heads", 0) == int(answer.pool_bytes * copied)
+
+
+@pytest.mark.parametrize(("heads", "ranks"), [(5, 2), (3, 8), (8, 7), (8, 12)])
+def test_heads_that_ranks_do_not_divide_are_refused(heads: int, ranks: int) -> None:
+    """Key-value heads divide by the ranks or are copied to as many ranks each; else no start."""
+    state = ModelState.uniform(layers=2, kv_heads=heads, head_dim=64)
+    with pytest.raises(Conflict, match=rf"tp_size: {heads} key-value heads can neither") as refused:
+        planned(state, tp_size=ranks, max_tokens=320)
+    assert refused.value.field == ("tp_size",)
+
+
+@pytest.mark.parametrize(
+    "config", [{"num_attention_heads": 40}, {"text_config": {"num_attention_heads": 40}}]
+)
+def test_query_heads_divide_by_the_ranks(config: dict[str, object]) -> None:
+    """Where a config names its query heads, ranks that do not divide them are refused."""
+    with pytest.raises(Conflict, match="tp_size: 40 attention heads do not divide by 16 tensor"):
+        plan(None, DENSE, config, {"tp_size": 16, "max_tokens": 320})
+    assert plan(None, DENSE, config, {"tp_size": 8, "max_tokens": 320}).bytes_per_token == 32_768
+    alone = {"tp_size": 16, "max_tokens": 320, "enable_attention_dp": True}
+    assert plan(None, DENSE, config, alone).bytes_per_token == 262_144
 
 
 def test_attention_data_parallel_keeps_all_heads() -> None:
@@ -453,8 +471,8 @@ def test_states_are_divided_where_they_can_be() -> None:
     """Tensor ranks divide a state's axis, and keep whole what has none."""
     answer = planned(HYBRID, GIB, tp_size=2)
     assert answer.state_bytes == 24 * ((STATE_BYTES - 16) // 2 + 16)
-    with pytest.raises(Conflict, match="tp_size 5 does not divide the state axis of 1024"):
-        planned(HYBRID, GIB, tp_size=5)
+    with pytest.raises(Conflict, match="tp_size 32 does not divide the state axis of 48"):
+        planned(HYBRID, GIB, tp_size=32)
 
 
 def test_nothing_but_states() -> None:

@@ -9,6 +9,7 @@ from app.domain.checks import checked_int
 from app.domain.errors import Missing
 from app.domain.notes import Note
 from app.domain.state import ModelState
+from app.engines.head_split import check_heads
 from app.engines.request_cost import GrowingPart, Overhead, RequestCost
 from app.engines.sglang.budget import (
     INDEX_COUNTED_SINCE,
@@ -86,7 +87,7 @@ def plan(
     """Return what SGLang allocates on its smallest rank.
 
     `available_bytes` is the memory left to the pools (after weights and what must stay free). Of
-    `config` only the context length and the dtype are taken; `kv` is not looked at.
+    `config` the context length, the dtype and the query heads are taken; `kv` is not looked at.
 
     Raises:
         Missing, WrongType, OutOfRange, Unknown, Conflict, Unsupported: naming the setting.
@@ -98,6 +99,7 @@ def plan(
         checked_int(available_bytes, "available_bytes", low=0, high=MAX_AVAILABLE_BYTES)
     if state is None:
         raise Missing("{field} is needed: the layers of the model", field="model")
+    check_heads(config, state, checked.attention_ranks, field="tp_size")
     notes: list[Note] = []
     kind = _kv_kind(checked, config, notes)
     context = checked.context_tokens or _context(config)

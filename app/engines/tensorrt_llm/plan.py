@@ -15,6 +15,7 @@ from app.domain.checks import checked_int
 from app.domain.errors import Missing
 from app.domain.notes import Note
 from app.domain.state import ModelState
+from app.engines.head_split import check_heads
 from app.engines.request_cost import GrowingPart, Overhead, RequestCost
 from app.engines.tensorrt_llm.blocks import blocks_of, budget_of
 from app.engines.tensorrt_llm.ranks import INDEX_BUDGET_SINCE, Rank, ranks_of
@@ -86,8 +87,8 @@ def plan(
     """Return what TensorRT-LLM allocates on its smallest rank.
 
     `available_bytes` is the memory free after the engine is loaded; the pools take
-    `free_gpu_memory_fraction` of it. Of `config` the context length and the dtype are taken; `kv`
-    is not looked at.
+    `free_gpu_memory_fraction` of it. Of `config` the context length, the dtype and the query
+    heads are taken; `kv` is not looked at.
 
     Raises:
         Missing, WrongType, OutOfRange, Unknown, Conflict, Unsupported: naming the setting.
@@ -100,6 +101,7 @@ def plan(
         checked_int(available_bytes, "available_bytes", low=0, high=MAX_AVAILABLE_BYTES)
     if state is None:
         raise Missing("{field} is needed: the layers of the model", field="model")
+    check_heads(config, state, checked.tensor_ranks, field="tp_size")
     budget = budget_of(checked, available_bytes)
     # Pipeline stages work on so many batches at once.
     slots = checked.requests * checked.pipeline_ranks

@@ -9,36 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.domain.errors import Conflict, OutOfRange
+from app.engines.head_split import check_query_heads, kv_heads_per_rank
 from app.engines.vllm.versions import Release
 
-
-def kv_heads_per_rank(total_kv_heads: int, tensor_parallel: int) -> int:
-    """Return the heads that one rank keeps: its share, or one copy where ranks outnumber heads.
-
-    Raises:
-        Conflict: where neither divides the other; vLLM's layers refuse that.
-
-    """
-    if total_kv_heads % tensor_parallel and tensor_parallel % total_kv_heads:
-        raise Conflict(
-            "{field}: {heads} key-value heads can neither be split nor copied evenly over {ranks}"
-            " tensor ranks",
-            field="tensor_parallel_size",
-            heads=total_kv_heads,
-            ranks=tensor_parallel,
-        )
-    return max(1, total_kv_heads // tensor_parallel)
-
-
-def check_query_heads(total_heads: int, tensor_parallel: int) -> None:
-    """Raise Conflict unless the attention heads divide by the tensor ranks, as vLLM asks."""
-    if total_heads % tensor_parallel:
-        raise Conflict(
-            "{field}: {heads} attention heads do not divide by {ranks} tensor ranks",
-            field="tensor_parallel_size",
-            heads=total_heads,
-            ranks=tensor_parallel,
-        )
+__all__ = [
+    "check_query_heads",
+    "checked_partition",
+    "kv_heads_per_rank",
+    "layers_per_stage",
+    "stage_of_layer",
+]
 
 
 def layers_per_stage(layers: int, stages: int, release: Release) -> tuple[int, ...]:

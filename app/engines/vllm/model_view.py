@@ -6,12 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.domain.state import ModelState
+from app.engines.head_split import language_model_of, query_heads_of
 from app.engines.vllm.settings import MAX_LENGTH, VllmSettings
 
-# Parts in which a composite config holds its language model.
-_PARTS = ("text_config", "llm_config", "language_config", "thinker_config", "decoder")
-_MAX_NESTING = 4
-_QUERY_HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "decoder_attention_heads")
 # The smallest of these that is given is the model's own length (vLLM 0.33.0
 # transformers_utils/model_arch_config_convertor.py).
 _LENGTHS = (
@@ -45,7 +42,7 @@ class ModelView:
     @property
     def query_heads(self) -> int | None:
         """Query heads of the language model, where the config names them."""
-        return self.integer(*_QUERY_HEADS)
+        return query_heads_of(self.text)
 
     @property
     def own_length(self) -> int | None:
@@ -89,10 +86,4 @@ class ModelView:
 
 def view_of(config: Mapping[str, object], state: ModelState) -> ModelView:
     """Return the view of a model; `config` may be empty."""
-    text = config
-    for _ in range(_MAX_NESTING):
-        inner = next((part for name in _PARTS if isinstance(part := text.get(name), Mapping)), None)
-        if inner is None:
-            break
-        text = inner
-    return ModelView(config=config, text=text, state=state)
+    return ModelView(config=config, text=language_model_of(config), state=state)
