@@ -9,6 +9,7 @@ from app.domain.notes import Note
 from app.engines.logs.arguments import Arguments, model_names, read_arguments
 from app.engines.logs.kinds import engine_of
 from app.engines.logs.llama_cpp.explain import explain_llama_cpp
+from app.engines.logs.llama_cpp.model import describes_model, names_in
 from app.engines.logs.ollama import explain_ollama
 from app.engines.logs.result import Explained
 from app.engines.logs.sglang import explain_sglang
@@ -18,6 +19,7 @@ from app.engines.logs.vllm.advice import Wish
 from app.engines.logs.vllm.explain import explain_vllm
 from app.engines.model import EngineModel
 
+_GGUF_ENGINES = ("llama_cpp", "ollama")
 _MODEL_FIELDS = ("model", "model_path", "model_tag", "served_model_name")
 
 
@@ -44,8 +46,15 @@ def open_log(log: str, engine: str | None = None) -> OpenedLog:
 
 
 def named_models(opened: OpenedLog) -> list[str]:
-    """Return what the log's own arguments name as its model, best first."""
-    return model_names(opened.arguments, _MODEL_FIELDS)
+    """Return what the log names as its model, best first.
+
+    Arguments and lines go before what a file calls itself. Where a log describes the layers of its
+    file, no name is looked for: they are better known than any namesake's.
+    """
+    names = model_names(opened.arguments, _MODEL_FIELDS)
+    if opened.engine not in _GGUF_ENGINES:
+        return names
+    return [] if describes_model(opened.text) else [*names, *names_in(opened.text)]
 
 
 def explain(

@@ -11,7 +11,7 @@ from app.engines import llama_cpp
 from app.engines.llama_cpp import LlamaCppPlan
 from app.engines.logs.arguments import Arguments
 from app.engines.logs.kinds import ANY, LLAMA_CPP, OLLAMA, Found, Reads, read_kinds
-from app.engines.logs.llama_cpp.model import model_of_log
+from app.engines.logs.llama_cpp.model import GENERAL_NAME, model_of_log
 from app.engines.logs.numbers import decimal
 from app.engines.logs.result import Explained, LogFigure, figure
 from app.engines.logs.search import Axis, by_weight, most_plans
@@ -41,7 +41,7 @@ def explain_ollama(
         DomainError: for a setting in `given` that is wrong.
 
     """
-    reads, passed_over = read_kinds(log, (*OLLAMA, *LLAMA_CPP, *ANY))
+    reads, passed_over = read_kinds(log, (*OLLAMA, *LLAMA_CPP, *ANY, GENERAL_NAME))
     model = model if model is not None else model_of_log(reads)
     known = _known(reads, arguments, given)
     figures: list[LogFigure] = []

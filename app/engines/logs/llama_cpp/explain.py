@@ -16,7 +16,7 @@ from app.engines.logs.kinds import ANY, LLAMA_CPP, Found, Reads, read_kinds
 from app.engines.logs.llama_cpp.advice import llama_advice
 from app.engines.logs.llama_cpp.case import LlamaCase
 from app.engines.logs.llama_cpp.figures import llama_figures
-from app.engines.logs.llama_cpp.model import model_of_log
+from app.engines.logs.llama_cpp.model import GENERAL_NAME, model_of_log
 from app.engines.logs.llama_cpp.settings import known_settings, said_version
 from app.engines.logs.numbers import decimal
 from app.engines.logs.result import Explained
@@ -78,7 +78,7 @@ def explain_llama_cpp(
         DomainError: for a setting in `given` that is wrong.
 
     """
-    reads, passed_over = read_kinds(log, (*LLAMA_CPP, *ANY))
+    reads, passed_over = read_kinds(log, (*LLAMA_CPP, *ANY, GENERAL_NAME))
     from_log = model_of_log(reads)
     model = model if model is not None else from_log
     known = known_settings(reads, arguments, given)

@@ -1,4 +1,8 @@
-"""A model from a llama.cpp log: the header that the loader lists, or the geometry it prints."""
+"""A model from a llama.cpp log: the header that the loader lists, the geometry that it prints.
+
+Where a paste holds neither, the file's own `general.name` is left. It is no id: whoever looks it up
+says that the model was taken from it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,8 @@ import re
 from collections.abc import Mapping
 
 from app.domain.errors import DomainError
-from app.engines.logs.kinds import Reads
+from app.engines.logs.kinds import LLAMA_CPP, Kind, Reads, read_kinds
+from app.engines.logs.text import LogText
 from app.engines.model import EngineModel
 from app.readers.gguf_model import read_gguf_model
 
@@ -35,13 +40,35 @@ _GEOMETRY: Mapping[str, str] = {
 }
 
 
+GENERAL_NAME = Kind(
+    "general_name",
+    b"general.name",
+    re.compile(r"general\.name\s{0,60}(?:str\s{0,20})?[=:]\s{0,4}(\S.{0,199})", re.IGNORECASE),
+)
+
+
+def describes_model(log: LogText) -> bool:
+    """Say whether the log lists the header or the geometry of its model."""
+    return model_of_log(read_kinds(log, LLAMA_CPP)[0]) is not None
+
+
+def names_in(log: LogText) -> list[str]:
+    """Return what the files in the log call their models."""
+    return _names(read_kinds(log, (GENERAL_NAME,))[0])
+
+
+def _names(reads: Reads) -> list[str]:
+    texts = [(found.groups[0] or "").strip(" '\"") for found in reads.get("general_name", ())]
+    return list(dict.fromkeys(text for text in texts if text))
+
+
 def model_of_log(reads: Reads) -> EngineModel | None:
     """Return the model whose header or geometry the log lists; None where it lists too little."""
     header = _header(reads)
-    kv = header if _enough(header) else _geometry(reads)
+    kv = header if _enough(header) else {**_geometry(reads, header), **header}
     if not _enough(kv):
         return None
-    name = kv.get("general.name") or kv.get("general.basename") or ""
+    name = next(iter(_names(reads)), kv.get("general.name") or kv.get("general.basename") or "")
     try:
         reading = read_gguf_model(kv)
     except DomainError:
@@ -91,14 +118,14 @@ def _list(text: str) -> list[int] | list[bool] | None:
     return None
 
 
-def _geometry(reads: Reads) -> dict[str, object]:
-    """Return the header that the geometry lines amount to."""
+def _geometry(reads: Reads, header: Mapping[str, object]) -> dict[str, object]:
+    """Return the header that the geometry lines amount to; a listed one may say of what kind."""
     said: dict[str, str] = {}
     for code in ("print_info", "print_meta"):
         for found in reads.get(code, ()):
             name, text = (group or "" for group in found.groups)
             said.setdefault(name, text.strip())
-    arch = said.get("arch", "")
+    arch = said.get("arch") or str(header.get("general.architecture", ""))
     kv: dict[str, object] = {"general.architecture": arch} if arch else {}
     for name, key in _GEOMETRY.items():
         text = said.get(name, "")
@@ -107,6 +134,4 @@ def _geometry(reads: Reads) -> dict[str, object]:
             value = int(text)
         if value is not None and value != 0:
             kv[f"{arch}.{key}"] = value
-    if "general.name" in said:
-        kv["general.name"] = said["general.name"]
     return kv
