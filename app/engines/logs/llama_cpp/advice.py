@@ -10,7 +10,7 @@ from app.engines import llama_cpp
 from app.engines.llama_cpp import LlamaCppPlan
 from app.engines.llama_cpp.versions import NEWEST
 from app.engines.logs.llama_cpp.case import LlamaCase
-from app.engines.logs.numbers import decimal
+from app.engines.logs.llama_cpp.failures import failed_bytes, room_advice
 from app.engines.logs.result import Advice
 from app.engines.logs.vllm.advice import Wish
 from app.engines.model import EngineModel
@@ -23,27 +23,12 @@ def llama_advice(
 ) -> tuple[Advice, ...]:
     """Return changes with their effects: what would have fitted, what takes less."""
     table = _Table(case, model, settings)
-    failed = _failed_bytes(case)
+    failed = failed_bytes(case.reads)
     if failed is not None:
         return tuple(table.after_failure(*failed))
     if wish.context_tokens is not None or wish.concurrency is not None:
         return tuple(table.wished(wish))
     return tuple(table.smaller())
-
-
-def _failed_bytes(case: LlamaCase) -> tuple[int, int | None] | None:
-    """Return the bytes whose allocation failed, and those that were free where a line says so."""
-    asked: int | None = None
-    for found in case.reads.get("failed_buffer", ()):
-        size = decimal(found.groups[0] or "")
-        if size is not None:
-            asked = int(size.value * _MIB)
-    for found in case.reads.get("failed_size", ()):
-        asked = asked or int(found.groups[1] or 0)
-    if asked is None and "failed_cache" not in case.reads:
-        return None
-    free = [int(found.groups[1] or 0) * _MIB for found in case.reads.get("device_free", ())]
-    return asked or 0, max(free) if free else None
 
 
 class _Table:
@@ -132,19 +117,7 @@ class _Table:
                     ),
                 )
         if asked:
-            yield Advice(
-                change=Note(
-                    "free_memory",
-                    "{asked} more on that device: fewer layers on it"
-                    " (--gpu-layers, --tensor-split), or another's memory freed",
-                    {"asked": _mib_text(asked)},
-                ),
-                effect=Note(
-                    "allocation_passes",
-                    "what failed was one buffer of {asked}",
-                    {"asked": _mib_text(asked)},
-                ),
-            )
+            yield room_advice(asked)
         yield from self.smaller()
 
     def wished(self, wish: Wish) -> Iterator[Advice]:

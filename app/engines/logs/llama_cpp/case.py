@@ -15,6 +15,7 @@ from app.engines.logs.result import LogFigure, figure
 from app.engines.logs.sentences import inferred_note
 
 MIB = 2**20
+_DEFAULTS = {"n_ubatch": 512, "cache_type_k": "f16", "cache_type_v": "f16"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ def unchecked(case: LlamaCase) -> tuple[Note, ...]:
 
 def inferred(case: LlamaCase) -> tuple[Note, ...]:
     """Return the sentence that names what had to be inferred for the lines to agree."""
-    return inferred_note(case.inferred, {"n_ubatch": 512})
+    return inferred_note(case.inferred, _DEFAULTS)
 
 
 def prints_so(printed: Printed, size_bytes: int) -> bool:

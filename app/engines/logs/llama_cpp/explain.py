@@ -11,15 +11,17 @@ from app.domain.notes import Note
 from app.engines import llama_cpp
 from app.engines.llama_cpp import LlamaCppPlan
 from app.engines.llama_cpp.settings import KNOWN as KNOWN_SETTINGS
+from app.engines.logs.agreement import borne_out, settled
 from app.engines.logs.arguments import Arguments
 from app.engines.logs.kinds import ANY, LLAMA_CPP, Found, Reads, read_kinds
 from app.engines.logs.llama_cpp.advice import llama_advice
 from app.engines.logs.llama_cpp.case import LlamaCase
+from app.engines.logs.llama_cpp.failures import advice_alone
 from app.engines.logs.llama_cpp.figures import llama_figures
 from app.engines.logs.llama_cpp.model import GENERAL_NAME, model_of_log
 from app.engines.logs.llama_cpp.settings import known_settings, said_version
 from app.engines.logs.numbers import decimal
-from app.engines.logs.result import Explained
+from app.engines.logs.result import Explained, LogFigure
 from app.engines.logs.search import Axis, by_weight, most_plans
 from app.engines.logs.sentences import NO_MODEL
 from app.engines.logs.text import LogText
@@ -91,18 +93,19 @@ def explain_llama_cpp(
         knows_context="n_ctx" in known,
     )
     plan = case.plan
+    figures = settled(llama_figures(case))
     return Explained(
         engine="llama_cpp",
         version_guess=_version_text(reads, known),
         version_used=None if plan is None else plan.version,
         model_name=None if model is None else model.name or "the log's own header",
-        figures=llama_figures(case),
-        advice=()
+        figures=figures,
+        advice=tuple(advice_alone(reads, known))
         if fitted is None or model is None
         else llama_advice(case, model, fitted.settings, wish),
         remarks=tuple(_remarks(case)),
         settings=dict(known if fitted is None else fitted.settings),
-        inferred={} if fitted is None else dict(fitted.inferred),
+        inferred=borne_out(figures, case.inferred),
         missing=() if fitted is not None else (why or NO_MODEL,),
         assumptions=() if plan is None else plan.assumptions,
         formulas=() if plan is None else plan.formula,
@@ -184,7 +187,7 @@ def _fit(
             refusal = refusal or error
             continue
         case = LlamaCase(reads=reads, plan=plan, why_no_plan=None, inferred=inferred)
-        misses = sum(figure.agrees is False for figure in llama_figures(case))
+        misses = sum(map(_miss, llama_figures(case)))
         if best is None or misses < best.misses:
             best = LlamaFit(plan=plan, settings=settings, inferred=inferred, misses=misses)
     if best is None and refusal is not None:
@@ -192,6 +195,16 @@ def _fit(
             raise refusal
         return None, Note(refusal.code, refusal.template, refusal.params)
     return best, None
+
+
+_SIZES = ("kv_cache", "kv_self_size", "recurrent_states")
+
+
+def _miss(figure: LogFigure) -> int:
+    """Return how far a figure is from agreeing: a size that the context leaves open is nearer."""
+    if figure.agrees is None:
+        return int(figure.computed is not None and figure.name in _SIZES)
+    return 0 if figure.agrees else 2
 
 
 _TRIED_CELLS = 8192
@@ -205,15 +218,17 @@ def _context_of_size(
 
     Lines shortened by hand often lack it; two plans show how the bytes grow with it.
     """
-    target = _whole_size(reads)
-    if target is None:
+    printed = _whole_size(reads)
+    if printed is None:
         # Recurrent states do not ask for it; a file's own header has it besides.
         longest = None if model.gguf else model.max_context_tokens
         return {} if longest is None else {"n_ctx": longest}
+    target, with_states = printed
     short, long = (
-        llama_cpp.plan(
-            model.gguf, model.state, model.config, {**settings, "n_ctx": cells}
-        ).total_bytes
+        _cache_bytes(
+            llama_cpp.plan(model.gguf, model.state, model.config, {**settings, "n_ctx": cells}),
+            with_states=with_states,
+        )
         for cells in (_TRIED_CELLS, 2 * _TRIED_CELLS)
     )
     slope = Fraction(long - short, _TRIED_CELLS)
@@ -226,22 +241,29 @@ def _context_of_size(
     return {"n_ctx": cells} if 0 < cells <= last else {}
 
 
-def _whole_size(reads: Reads) -> tuple[int, int] | None:
-    """Return the bytes of a line that speaks of the whole cache, as an interval."""
+def _cache_bytes(plan: LlamaCppPlan, *, with_states: bool) -> int:
+    return plan.total_bytes if with_states else sum(cache.bytes for cache in plan.caches)
+
+
+def _whole_size(reads: Reads) -> tuple[tuple[int, int], bool] | None:
+    """Return the bytes of the whole cache as printed, and whether recurrent states are in them.
+
+    The one line of the years up to mid-2025 speaks of both; since then each has a line of its own.
+    """
     for code in ("self_size", "size_alone"):
         for found in reads.get(code, ()):
             size = decimal(found.groups[0] or "")
             if size is not None:
-                return size.bytes("MiB")
+                return size.bytes("MiB"), code == "self_size"
     sizes = [
         decimal(found.groups[2] or "")
         for found in reads.get("buffer", ())
         if found.groups[1] == "KV"
     ]
-    known = [size for size in sizes if size is not None]
-    if not known:
+    spans = [size.bytes("MiB") for size in sizes if size is not None]
+    if not spans:
         return None
-    return sum(size.bytes("MiB")[0] for size in known), sum(size.bytes("MiB")[1] for size in known)
+    return (sum(low for low, _ in spans), sum(high for _, high in spans)), False
 
 
 def _axes(reads: Reads, model: EngineModel, known: Mapping[str, object]) -> list[Axis]:

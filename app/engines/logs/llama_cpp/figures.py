@@ -13,6 +13,7 @@ from app.engines.llama_cpp.settings import FORK_CACHE_TYPES
 from app.engines.logs.kinds import Found
 from app.engines.logs.llama_cpp.buffers import buffer_figures
 from app.engines.logs.llama_cpp.case import LlamaCase, Part, inferred, mib, unchecked, verdict
+from app.engines.logs.llama_cpp.failures import failed_figures
 from app.engines.logs.numbers import Printed
 from app.engines.logs.result import LogFigure, figure
 
@@ -26,6 +27,7 @@ def llama_figures(case: LlamaCase) -> tuple[LogFigure, ...]:
         *_announced(case),
         *_creating(case),
         *buffer_figures(case),
+        *failed_figures(case),
     ]
     return tuple(sorted(made, key=lambda item: item.line_number))
 

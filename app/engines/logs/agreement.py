@@ -1,0 +1,52 @@
+"""What may be said of settings that were found by trying: only what all figures bear out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from app.domain.notes import Note
+from app.engines.logs.result import LogFigure
+from app.engines.logs.sentences import settings_text
+
+_MOST_ALTERNATIVES = 4
+
+
+def settled(figures: Iterable[LogFigure]) -> tuple[LogFigure, ...]:
+    """Return figures whose sentence about inferred settings claims no more than is so.
+
+    Where some figure was computed and does not agree, the settings do not give all of them.
+    """
+    made = tuple(figures)
+    if all(item.agrees for item in made if item.computed is not None):
+        return made
+    return tuple(replace(item, reasons=tuple(map(_of_this_one, item.reasons))) for item in made)
+
+
+def _of_this_one(note: Note) -> Note:
+    if note.code != "inferred":
+        return note
+    return Note(
+        "inferred_partly",
+        "the log does not say {settings}; this figure agrees with them, but not every other does",
+        note.params,
+    )
+
+
+def borne_out(figures: Iterable[LogFigure], inferred: Mapping[str, object]) -> dict[str, object]:
+    """Return the inferred settings where at least one figure agrees with them; else none."""
+    return dict(inferred) if any(item.agrees for item in figures) else {}
+
+
+def alternatives_note(others: Iterable[Mapping[str, object]]) -> tuple[Note, ...]:
+    """Return the sentence that names other settings with the very same figures."""
+    texts = list(dict.fromkeys(settings_text(other) for other in others if other))
+    if not texts:
+        return ()
+    return (
+        Note(
+            "alternatives",
+            "the same figures come of {others}",
+            {"others": "; ".join(texts[:_MOST_ALTERNATIVES])},
+        ),
+    )
