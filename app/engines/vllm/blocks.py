@@ -34,6 +34,27 @@ _FLASHINFER_BLOCKS = (64, 32, 16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BlockGrowth:
+    """Why a hybrid's block is as long as it is: one page of attention must hold the largest state.
+
+    `multiple` tokens are the step; `token_bytes` is a token in one attention layer on this rank.
+    """
+
+    multiple: int
+    state_bytes: int
+    token_bytes: int
+    block_size: int
+
+    @property
+    def formula(self) -> str:
+        """The expression with its numbers in it."""
+        step = f"{self.multiple} × {self.token_bytes} B"
+        grown = self.multiple * ceil_div(self.state_bytes, self.multiple * self.token_bytes)
+        tail = "" if grown == self.block_size else f", rounded up to {self.block_size}"
+        return f"{self.multiple} × ⌈{self.state_bytes} B / ({step})⌉ = {grown} tokens{tail}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BlockChoice:
     """The block sizes of one model, and the page that its states are padded to.
 
@@ -46,6 +67,7 @@ class BlockChoice:
     state_block_size: int
     state_page_bytes: int | None
     mamba_mode: str
+    growth: BlockGrowth | None = None
     format_name: str
     skips_boundaries: bool = False
     extra_retained_tokens: int = 0
@@ -84,9 +106,11 @@ def choose_blocks(
     recurrent = [state for state in states if isinstance(state, Recurrent)]
     skips = backend.format_name.startswith("turboquant_") and not recurrent
     page: int | None = None
+    growth: BlockGrowth | None = None
     if recurrent and has_attention and view.is_causal:
         sizes = _States(view=view, settings=settings, states=states, dtype=dtype, mode=mode)
-        block_size, page = _grown(sizes, backend, block_size)
+        growth = _grown(sizes, backend, block_size)
+        block_size, page = growth.block_size, growth.block_size * growth.token_bytes
     elif skips:
         block_size = _covering_plain(view, settings, states, dtype, block_size, backend)
     return BlockChoice(
@@ -95,6 +119,7 @@ def choose_blocks(
         state_block_size=max_model_len if mode == "none" else block_size,
         state_page_bytes=page,
         mamba_mode=mode,
+        growth=growth,
         format_name=backend.format_name,
         skips_boundaries=skips,
         extra_retained_tokens=_extra_retained(view, settings),
@@ -196,8 +221,8 @@ class _States:
     mode: str
 
 
-def _grown(sizes: _States, backend: _Backend, block_size: int) -> tuple[int, int]:
-    """Return the block for which an attention page holds the largest state, and that page.
+def _grown(sizes: _States, backend: _Backend, block_size: int) -> BlockGrowth:
+    """Return the block for which an attention page holds the largest state.
 
     The block is the least multiple of the kernel's block (128 for latents, and of what checkpoints
     ask) that does; the state is then padded to the page.
@@ -215,8 +240,12 @@ def _grown(sizes: _States, backend: _Backend, block_size: int) -> tuple[int, int
         multiple = max(multiple, 128 if settings.release.since(0, 18) else 64)
     multiple = lcm(multiple, block_grid(view, settings, sizes.mode))
     grown = multiple * ceil_div(largest, multiple * per_token)
-    size = max(block_size, round_up(grown, backend.smallest))
-    return size, size * per_token
+    return BlockGrowth(
+        multiple=multiple,
+        state_bytes=largest,
+        token_bytes=per_token,
+        block_size=max(block_size, round_up(grown, backend.smallest)),
+    )
 
 
 def _bytes_of_token(

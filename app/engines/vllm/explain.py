@@ -51,10 +51,11 @@ def pool_notes(
     view: ModelView, settings: VllmSettings, pool: Pool, *, starts: bool
 ) -> tuple[Note, ...]:
     """Return what the pool's figures assume; `starts` says whether the engine would start."""
-    notes = [
-        Note("workers", "every worker has the same bytes for its cache"),
-        Note("null_block", "one block of the pool is the null block and never handed out"),
-    ]
+    notes = [Note("workers", "every worker has the same bytes for its cache")]
+    if not settings.release.is_v0_engine:
+        notes.append(
+            Note("null_block", "one block of the pool is the null block and never handed out")
+        )
     if not view.config:
         notes.append(
             Note(

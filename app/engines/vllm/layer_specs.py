@@ -89,7 +89,12 @@ class LayerBuilder:
         elif isinstance(state, ChunkedAttention):
             if self.view.is_causal:
                 shape = self._heads(state)
-                yield "attn", chosen.pack(ChunkedSpec(**shape, chunk=state.chunk))
+                spec = (
+                    FullSpec(**shape)
+                    if self.full_window
+                    else ChunkedSpec(**shape, chunk=state.chunk)
+                )
+                yield "attn", chosen.pack(spec)
         elif isinstance(state, CrossAttention):
             yield "cross", chosen.pack(CrossSpec(**self._heads(state)))
 

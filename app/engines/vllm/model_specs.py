@@ -86,7 +86,8 @@ def specs_of_model(view: ModelView, settings: VllmSettings, max_model_len: int) 
     else:
         builder = LayerBuilder(
             view=view, settings=settings, format=chosen, dtype=dtype, blocks=blocks,
-            full_window=_windows_are_full(view), assumptions=notes,
+            full_window=settings.release.is_v0_engine or _windows_are_full(view),
+            assumptions=notes,
         )  # fmt: skip
         for index, layer in enumerate(view.state.layers):
             workers[stage_of_layer(counts, index)].update(builder.specs(index, layer))
@@ -154,7 +155,11 @@ def _notes_of_support(view: ModelView, settings: VllmSettings) -> list[Note]:
 
 
 def _windows_are_full(view: ModelView) -> bool:
-    """Say whether vLLM keeps windows in full: types that know one window for the whole model."""
+    """Say whether groups keep windows in full: types that know one window for the whole model.
+
+    The first engine had no windows in its pool at all: a block holds every layer's 16 tokens, and
+    its check compares the longest request with all blocks (vLLM 0.7.3 worker/worker.py).
+    """
     if view.model_type not in ONE_WINDOW_FOR_ALL:
         return False
     return any(isinstance(s, FullAttention) for layer in view.state.layers for s in layer.states)

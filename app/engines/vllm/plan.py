@@ -9,6 +9,7 @@ from app.domain.checks import checked_int
 from app.domain.errors import Missing
 from app.domain.notes import Note
 from app.domain.state import CrossAttention, ModelState
+from app.engines.vllm.blocks import BlockGrowth
 from app.engines.vllm.capacity import Pool, PoolSettings, fill_pool, has_state_layers
 from app.engines.vllm.explain import NOT_COUNTED, formulas_of, pool_notes
 from app.engines.vllm.model_specs import ModelSpecs, specs_of_model
@@ -22,7 +23,7 @@ from app.engines.vllm.settings import (
     VllmSettings,
     read_settings,
 )
-from app.engines.vllm.specs import RequestBounds
+from app.engines.vllm.specs import ChunkedSpec, CrossSpec, RequestBounds, SlidingSpec
 from app.engines.vllm.spending import member_specs, request_bytes
 from app.engines.vllm.types import Group
 
@@ -85,8 +86,10 @@ def plan(
     view = view_of(model_config, state)
     notes: list[Note] = []
     length = _length(view, chosen, notes)
-    bounds = _bounds(chosen, length, notes)
+    bounds = _bounds(chosen, length)
     specs = specs_of_model(view, chosen, length)
+    if chosen.max_num_batched_tokens is None and _reserves_batches(specs):
+        notes.append(_batched_note(chosen, bounds))
     memory = chosen.kv_cache_memory_bytes
     memory = available_bytes if memory is None else memory
     pool = fill_pool(
@@ -137,21 +140,31 @@ def _length(view: ModelView, settings: VllmSettings, notes: list[Note]) -> int:
     return own
 
 
-def _bounds(settings: VllmSettings, length: int, notes: list[Note]) -> RequestBounds:
+def _reserves_batches(specs: ModelSpecs) -> bool:
+    """Say whether any cache's size depends on the batched tokens: windows, chunks and encoders."""
+    return any(
+        isinstance(spec, SlidingSpec | ChunkedSpec | CrossSpec)
+        for layers in specs.workers
+        for spec in layers.values()
+    )
+
+
+def _batched_note(settings: VllmSettings, bounds: RequestBounds) -> Note:
+    return Note(
+        "max_num_batched_tokens",
+        "{tokens} batched tokens are taken, as a server does on a data-centre device of"
+        " compute capability {major}; windows and encoders reserve by it",
+        {"tokens": bounds.encoder_tokens, "major": settings.device_major},
+    )
+
+
+def _bounds(settings: VllmSettings, length: int) -> RequestBounds:
     """Return what bounds a request: batched tokens in every batch that may be in flight."""
     release, major = settings.release, settings.device_major
     sequences = settings.max_num_seqs or _SEQUENCES.get(major, _SMALL_SEQUENCES)
     batched = settings.max_num_batched_tokens
     if batched is None:
         batched = min(_BATCHED_TOKENS.get(major, _SMALL_BATCHED_TOKENS), sequences * length)
-        notes.append(
-            Note(
-                "max_num_batched_tokens",
-                "{tokens} batched tokens are taken, as a server does on a data-centre device of"
-                " compute capability {major}; windows and encoders reserve by it",
-                {"tokens": batched, "major": major},
-            )
-        )
     batches = 1
     if release.reserves_concurrent_batches:
         stages = settings.pipeline_parallel
@@ -178,6 +191,7 @@ def _assembled(found: _Planning, notes: list[Note]) -> VllmPlan:
     groups = pool.workers[0].groups
     tokens = printed_tokens(pool, release, settings.context_parallel) if starts else None
     more = pool_notes(found.view, settings, pool, starts=starts)
+    growth = specs.blocks.growth
     return VllmPlan(
         version=release.name,
         kv_cache_dtype=specs.format.name,
@@ -200,7 +214,11 @@ def _assembled(found: _Planning, notes: list[Note]) -> VllmPlan:
         request=request_bytes(groups, unit, found.bounds, encoder_need),
         replicated_bytes=_replicated_bytes(found),
         max_sequences=pool.num_blocks if starts and has_state_layers(groups) else None,
-        formulas=formulas_of(pool, pool.max_model_len, found.memory, settings.blocks_override),
+        formulas=(
+            *_block_formulas(growth),
+            *formulas_of(pool, pool.max_model_len, found.memory, settings.blocks_override),
+        ),
+        block_growth=growth,
         assumptions=(*notes, *specs.assumptions, *more),
         not_counted=NOT_COUNTED,
         layer_specs=specs.workers,
@@ -208,6 +226,10 @@ def _assembled(found: _Planning, notes: list[Note]) -> VllmPlan:
         bounds=found.bounds,
         encoder_need=encoder_need,
     )
+
+
+def _block_formulas(growth: BlockGrowth | None) -> tuple[str, ...]:
+    return () if growth is None else (f"a block that holds a state: {growth.formula}",)
 
 
 def _printed(found: _Planning) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from app.domain.checks import checked_int
 from app.domain.notes import Note
+from app.engines.vllm.blocks import BlockGrowth
 from app.engines.vllm.specs import RequestBounds
 from app.engines.vllm.spending import RequestBytes, Spent, request_bytes
 from app.engines.vllm.types import Group, Layers
@@ -61,7 +62,8 @@ class VllmPlan:
     fit). `max_concurrency` is exact. `request` is one request of `max_model_len` tokens on one rank
     of the first stage; `replicated_bytes` what it takes on all that stage's ranks together because
     heads or latents are copied. `layer_specs` are each stage's caches by name. `max_sequences`
-    bounds the sequences where each needs a block for its state.
+    bounds the sequences where each needs a block for its state. `block_growth` says why the block
+    is longer than the kernels ask, where states made it so.
     """
 
     version: str
@@ -89,6 +91,7 @@ class VllmPlan:
     worker_groups: tuple[Group, ...] = field(repr=False)
     bounds: RequestBounds = field(repr=False)
     encoder_need: int | None = field(repr=False)
+    block_growth: BlockGrowth | None = None
 
     @property
     def formula(self) -> str:

@@ -50,7 +50,9 @@ class Spent:
 class RequestBytes:
     """What one request takes on one worker: in all, and what of it does not grow any more.
 
-    `slope_bytes_per_token` is the growth of one more token once every window is full.
+    `slope_bytes_per_token` is the growth of one more token. Both hold from `holds_from_tokens` on,
+    where every window is full with the tokens in flight behind it; a window that requests of this
+    length never fill grows with them, and counts so.
     """
 
     total_bytes: int
@@ -58,6 +60,7 @@ class RequestBytes:
     fixed_bytes: int
     slope_bytes_per_token: Fraction
     spent: tuple[Spent, ...]
+    holds_from_tokens: int = 1
 
 
 def request_bytes(
@@ -69,7 +72,7 @@ def request_bytes(
     """
     parts = dict.fromkeys(REASONS, 0)
     total = need = fixed = 0
-    slope = Fraction(0)
+    slope, holds_from = Fraction(0), 1
     for group in groups:
         blocks = group.spec.blocks_per_request(bounds)
         total += blocks * unit_bytes
@@ -82,12 +85,14 @@ def request_bytes(
             need += needed
             parts[_reason(spec)] += held - needed
         parts["padding_layers"] += blocks * (unit_bytes - pages)
-        growing = _grows(group.spec)
-        if growing:
+        full_from = _full_from_tokens(group.spec, bounds)
+        if full_from is None or full_from > bounds.max_model_len:
             shards = bounds.decode_context_parallel if group.spec.dcp_sharded else 1
             slope += Fraction(unit_bytes, group.spec.block_size * shards)
+            fixed += unit_bytes * _more_than_tokens(group.spec)
         else:
             fixed += blocks * unit_bytes
+            holds_from = max(holds_from, full_from)
     spent = tuple(Spent(code=code, size_bytes=size) for code, size in parts.items() if size)
     return RequestBytes(
         total_bytes=total,
@@ -95,6 +100,7 @@ def request_bytes(
         fixed_bytes=fixed,
         slope_bytes_per_token=slope,
         spent=spent,
+        holds_from_tokens=holds_from,
     )
 
 
@@ -105,10 +111,25 @@ def member_specs(group: Group) -> list[LayerSpec]:
     return [group.spec] * len(group.layers)
 
 
-def _grows(spec: LayerSpec) -> bool:
+def _full_from_tokens(spec: LayerSpec, bounds: RequestBounds) -> int | None:
+    """Return the length from which that layer's blocks grow no more; None where they always do."""
     if isinstance(spec, UniformSpec):
-        return any(_grows(member) for _, member in spec.members)
-    return isinstance(spec, FullSpec) or (isinstance(spec, MambaSpec) and spec.cache_mode == "all")
+        members = [_full_from_tokens(member, bounds) for _, member in spec.members]
+        ends = [length for length in members if length is not None]
+        return max(ends) if len(ends) == len(members) else None
+    if isinstance(spec, SlidingSpec):
+        return spec.window - 1 + spec.extra_retained_tokens + bounds.in_flight_tokens
+    if isinstance(spec, ChunkedSpec):
+        return spec.chunk + bounds.in_flight_tokens
+    if isinstance(spec, FullSpec) or (isinstance(spec, MambaSpec) and spec.cache_mode == "all"):
+        return None
+    return 1
+
+
+def _more_than_tokens(spec: LayerSpec) -> int:
+    """Return the blocks that come with any request of a growing layer: a window's odd one."""
+    first = spec.members[0][1] if isinstance(spec, UniformSpec) else spec
+    return int(isinstance(first, SlidingSpec))
 
 
 def _reason(spec: LayerSpec) -> str:

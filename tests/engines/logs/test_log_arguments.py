@@ -97,7 +97,7 @@ def test_a_line_without_end_is_bounded() -> None:
             " model='Qwen/Qwen3-14B', speculative_config=None, tokenizer='Qwen/Qwen3-14B'"
         ),
         (
-            "INFO 01-10 12:00:00 llm_engine.py:234] Initializing an LLM engine (v0.6.6) with config:"
+            "INFO 01-10 12:00:00 llm_engine.py:1] Initializing an LLM engine (v0.6.6) with config:"
             ' model="Qwen/Qwen3-14B", speculative_config=None'
         ),
         "INFO 10-10 12:00:00 [gpu_model_runner.py:2602] Starting to load model Qwen/Qwen3-14B...",

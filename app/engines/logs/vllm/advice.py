@@ -63,7 +63,8 @@ def _refused(table: Table) -> Iterator[Advice]:
 
 def _shorter(table: Table, own: VllmPlan, memory: int) -> Iterator[Advice]:
     length = own.estimated_max_model_len
-    said = [estimated for _, estimated in table.case.evidence.estimates]
+    refusals = table.case.evidence.refused
+    said = [refused.estimate[1] for refused in refusals if refused.estimate is not None]
     if said and table.case.fit is not None and table.case.fit.refusal_agrees:
         length = min(said)
     if table.case.evidence.too_long:
@@ -74,16 +75,17 @@ def _shorter(table: Table, own: VllmPlan, memory: int) -> Iterator[Advice]:
             effect=Note(
                 "longest_that_fits",
                 "the longest request that the {memory} for the cache holds",
-                {"memory": gib_text(memory)},
+                {"memory": gib_text(memory - table.unseen)},
             ),
         )
 
 
 def _more_memory(table: Table, own: VllmPlan, memory: int) -> Iterator[Advice]:
-    least = least_bytes(own)
-    short = least - memory
+    short = least_bytes(own) - memory
     if short <= 0:
         return
+    # As the log counts it: a refusal leaves out the null block on both sides.
+    least = least_bytes(own) - table.unseen
     total = _device_bytes(table.case)
     if total is not None:
         share = Fraction(short, total)

@@ -14,6 +14,12 @@ _FIRST, _LAST = KNOWN_RELEASES[0], KNOWN_RELEASES[-1]
 _NUMBERED = re.compile(r"(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?")
 # Forms of lines and the releases that print them so (tests/golden/vllm_log_lines.json).
 _FIRST_ENGINE = ("too_long", "profile_results", "budget", "rest", "blocks", "weights_old")
+# Those that the engine after it never printed.
+_FIRST_ENGINE_ALONE = ("too_long", "profile_results", "budget", "rest")
+_LAST_OF_FIRST_ENGINE = next(
+    name for name in reversed(KNOWN_RELEASES) if release(name).is_v0_engine
+)
+_LAST_WITH_FIRST_ENGINE = "0.10.2"
 _FORMS: Mapping[str, tuple[str, str]] = {
     "attention_block": ("0.10.0", _LAST),
     "state_padding": ("0.10.0", _LAST),
@@ -104,14 +110,15 @@ def nearest_release(text: str) -> str | None:
 
 def era_of(reads: Mapping[str, list[Found]], asked: str | None) -> Era:
     """Return the releases that a log may be of; `asked` is the version that somebody gave."""
+    old = any(code in reads for code in _FIRST_ENGINE)
     if asked is not None:
-        return Era(releases=(asked,), said=asked)
+        return _era_said(asked, asked, reads)
     for code in ("version_engine", "version", "version_banner", "version_said"):
         for found in reads.get(code, ()):
             said = found.groups[-1] or ""
             known = nearest_release(said)
             if known is not None:
-                return Era(releases=(known,), said=said)
+                return _era_said(said, known, reads)
     first, last = 0, len(KNOWN_RELEASES) - 1
     for low, high in _spans(reads):
         new_first = max(first, KNOWN_RELEASES.index(low))
@@ -119,8 +126,19 @@ def era_of(reads: Mapping[str, list[Found]], asked: str | None) -> Era:
         # Lines that contradict each other were edited by hand; the earlier word stands.
         if new_first <= new_last:
             first, last = new_first, new_last
-    old = any(code in reads for code in _FIRST_ENGINE)
     return Era(releases=KNOWN_RELEASES[first : last + 1], first_engine=old)
+
+
+def _era_said(said: str, known: str, reads: Mapping[str, list[Found]]) -> Era:
+    """Return the release that a log names, or the last of the first engine if the lines are its."""
+    if known not in KNOWN_RELEASES or release(known).is_v0_engine:
+        return Era(releases=(known,), said=said)
+    old = any(code in reads for code in _FIRST_ENGINE_ALONE) or any(
+        "V0 LLM engine" in found.line.text for found in reads.get("version_engine", ())
+    )
+    if not old or KNOWN_RELEASES.index(known) > KNOWN_RELEASES.index(_LAST_WITH_FIRST_ENGINE):
+        return Era(releases=(known,), said=said)
+    return Era(releases=(_LAST_OF_FIRST_ENGINE,), said=said, first_engine=True)
 
 
 def _spans(reads: Mapping[str, list[Found]]) -> list[tuple[str, str]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from app.engines.logs.kinds import Found, Reads
@@ -17,6 +18,8 @@ _GIB = 2**30
 _MOST_BLOCKS = 2**40
 # From here on a number of blocks stands for no bound at all.
 UNBOUNDED = 2**39
+# A start stops at its first refusal: a paste of more starts than this is read no further.
+MOST_REFUSALS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +37,16 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """A refusal: the length asked for, and what was needed against what there was."""
+    """A refusal: the length asked for, what was needed against what there was, and its estimate.
+
+    `estimate` is the length that the same error says would fit: (line, tokens).
+    """
 
     found: Found
     length: int
     needed: Printed
     available: Printed | None
+    estimate: tuple[Found, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +58,6 @@ class Evidence:
     concurrencies: tuple[tuple[Found, int, Printed], ...] = ()
     blocks: tuple[tuple[Found, int, int | None], ...] = ()
     refused: tuple[Refused, ...] = ()
-    estimates: tuple[tuple[Found, int], ...] = ()
     too_long: tuple[tuple[Found, int, int], ...] = ()
     memory_bytes: int | None = None
 
@@ -75,7 +81,6 @@ def evidence_of(reads: Reads, memory_bytes: int | None) -> Evidence:
         concurrencies=tuple(_concurrencies(reads)),
         blocks=tuple(_blocks(reads)),
         refused=tuple(_refused(reads)),
-        estimates=_unique((f, count(f.groups[0] or "")) for f in reads.get("estimated", ())),
         too_long=tuple(
             (found, int(found.groups[0] or 0), int(found.groups[1] or 0))
             for found in _once(reads.get("too_long", ()))
@@ -149,18 +154,32 @@ def _refused(reads: Reads) -> list[Refused]:
     for found in _once(reads.get("needed", ())):
         length, text, _, available, _ = found.groups
         needed = decimal(text or "", least_decimals=GIB_DECIMALS)
-        if needed is not None and length:
+        if needed is not None and int(length or 0):
             there = None
             if available is not None:
                 there = decimal(available, least_decimals=GIB_DECIMALS)
-            rows.append(Refused(found=found, length=int(length), needed=needed, available=there))
+            rows.append(
+                Refused(found=found, length=int(length or 0), needed=needed, available=there)
+            )
     for found in _once(reads.get("needed_alone", ())):
         text, length_text = found.groups
         needed = decimal(text or "", least_decimals=GIB_DECIMALS)
         length_tokens = count(length_text or "")
         if needed is not None and length_tokens:
             rows.append(Refused(found=found, length=length_tokens, needed=needed, available=None))
-    return rows
+    return _with_estimates(rows, reads.get("estimated", ()))[:MOST_REFUSALS]
+
+
+def _with_estimates(rows: list[Refused], estimates: Sequence[Found]) -> list[Refused]:
+    """Give each refusal the estimate of its own error: that of its line, else the next one's."""
+    numbers = sorted({row.found.line.number for row in rows})
+    own: dict[int, tuple[Found, int]] = {}
+    for found in estimates:
+        at = bisect_right(numbers, found.line.number)
+        tokens = count(found.groups[0] or "")
+        if at and tokens:
+            own.setdefault(numbers[at - 1], (found, tokens))
+    return [replace(row, estimate=own.get(row.found.line.number)) for row in rows]
 
 
 # Which numbers of blocks print a figure: every figure grows with them, so each leaves an interval.

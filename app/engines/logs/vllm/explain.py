@@ -19,6 +19,7 @@ from app.engines.logs.vllm.figures import figures_of
 from app.engines.logs.vllm.fit import Shape, fit
 from app.engines.logs.vllm.remarks import remarks_of
 from app.engines.logs.vllm.settings import Known, known_settings
+from app.engines.logs.vllm.working import working_of
 from app.engines.model import EngineModel
 from app.engines.vllm import VllmPlan
 
@@ -27,6 +28,12 @@ _NO_FIGURES = Note(
     "no line about the cache was found; paste the start-up lines from 'Available KV cache memory'"
     " on, or the error",
 )
+
+
+_ABOUT_THE_CACHE = (
+    "attention_block", "state_padding", "padding_layers", "forced_block", "state_blocks",
+    "nothing", "out_of_memory", "free_too_small",
+)  # fmt: skip
 
 
 def explain_vllm(
@@ -62,7 +69,7 @@ def explain_vllm(
         inferred=dict(case.fit.inferred if case.fit is not None else {}),
         missing=_missing(case, known),
         assumptions=_assumptions(era, model, plan),
-        formulas=() if plan is None else plan.formulas,
+        formulas=working_of(case),
         implied_bytes_per_token=_implied(evidence),
         lines_passed_over=passed_over,
     )
@@ -74,6 +81,14 @@ def _assumptions(era: Era, model: EngineModel | None, plan: VllmPlan | None) -> 
     own = () if model is None else model.assumptions
     if era.said is None or era.exact:
         return (*own, *plan.assumptions)
+    if era.first_engine:
+        note = Note(
+            "first_engine",
+            "the lines are the first engine's, which {said} still had beside its new one; the rules"
+            " of {used} are taken, its last release as the only one",
+            {"said": era.said, "used": plan.version},
+        )
+        return (note, *own, *plan.assumptions)
     note = Note(
         "release_between",
         "the rules of {said} are not known; those of {used} are taken, the newest known before it",
@@ -136,7 +151,9 @@ def _missing(case: Case, known: Known) -> tuple[Note, ...]:
         )
     evidence = case.evidence
     if not (evidence.memories or evidence.sized or evidence.refused):
-        missing.append(_NO_FIGURES)
+        # An error, or a line that follows from the layers alone, is about the cache too.
+        if not any(code in case.reads for code in _ABOUT_THE_CACHE):
+            missing.append(_NO_FIGURES)
     elif not evidence.memories and evidence.memory_bytes is None and not evidence.refused:
         missing.append(
             Note(
@@ -158,7 +175,7 @@ def _implied(evidence: Evidence) -> tuple[Fraction, Fraction] | None:
         return Fraction(low, refused.length), Fraction(high, refused.length)
     if evidence.too_long and tokens is None:
         tokens = evidence.too_long[0][2]
-    if memory is None or tokens is None or memory.printed.value <= 0:
+    if memory is None or not tokens or memory.printed.value <= 0:
         return None
     low, high = memory.bytes
     return Fraction(low, tokens + 16), Fraction(high, tokens)

@@ -78,6 +78,10 @@ class Shape:
     attention_block: int | None = None
     padding_layers: frozenset[str] = frozenset()
 
+    def __bool__(self) -> bool:
+        """Say whether any such line was read."""
+        return self.attention_block is not None or bool(self.padding_layers)
+
 
 def fit(
     model: EngineModel,
@@ -97,7 +101,7 @@ def fit(
     bound = Bound.of(model, evidence)
     planned = 0
     seen: set[tuple[tuple[str, object], ...]] = set()
-    trials = hypotheses(model, known, era, tensor_ranks, evidence)
+    trials = hypotheses(model, known, era, tensor_ranks, evidence, has_shape=bool(shape))
     most = most_plans(model, MOST_PLANS)
     for weight, inferred in islice(trials, MOST_TRIALS):
         if planned == most or (best is not None and best.agrees and weight >= best_weight):
@@ -200,11 +204,11 @@ def _refusal_agrees(
         low, high = refused.needed.bytes("GiB")
         if not low <= own.needed_bytes <= high:
             return False
-        for _, estimated in evidence.estimates:
+        if refused.estimate is not None:
             span = estimates_between(
                 model, {**settings, "max_model_len": refused.length}, refused.available
             )
-            if span is not None and not span[0] <= estimated <= span[1]:
+            if span is not None and not span[0] <= refused.estimate[1] <= span[1]:
                 return False
     return True
 

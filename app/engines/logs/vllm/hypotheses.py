@@ -115,14 +115,23 @@ def what_matters(settings: Settings, model: EngineModel) -> tuple[tuple[str, obj
 
 
 def hypotheses(
-    model: EngineModel, known: Settings, era: Era, tensor_ranks: int | None, evidence: Evidence
+    model: EngineModel,
+    known: Settings,
+    era: Era,
+    tensor_ranks: int | None,
+    evidence: Evidence,
+    *,
+    has_shape: bool = False,
 ) -> Iterator[tuple[float, dict[str, object]]]:
-    """Yield settings that complete the known ones, the likeliest first."""
+    """Yield settings that complete the known ones, the likeliest first.
+
+    `has_shape` says that a line shows blocks or groups, which follow from the layers alone.
+    """
     axes: list[Axis] = []
     state = model.state
     releases = _printing_alike(relevant_releases(model, era, evidence), model, evidence)
     axes.append([({"version": item.name}, 0.12 * i) for i, item in enumerate(releases)])
-    if not evidence.sized and not evidence.refused:
+    if not evidence.sized and not evidence.refused and not has_shape:
         yield 0.0, axes[0][0][0]
         return
     if "tensor_parallel_size" not in known:

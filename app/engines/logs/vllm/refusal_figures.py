@@ -105,8 +105,8 @@ def refusal_figures(case: Case) -> Iterator[LogFigure]:
                 interval=refused.available.bytes("GiB"),
                 reasons=(MEASURED,),
             )
-        for found, estimated in case.evidence.estimates:
-            yield _estimate(case, refused, found, estimated)
+        if refused.estimate is not None:
+            yield _estimate(case, refused, *refused.estimate)
 
 
 def _needed(case: Case, refused: Refused) -> LogFigure:

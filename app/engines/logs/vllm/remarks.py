@@ -10,6 +10,7 @@ from app.engines.logs.numbers import decimal, gib_text
 from app.engines.logs.vllm.case import Case
 from app.engines.logs.vllm.settings import Known
 from app.engines.logs.vllm.stages import differ, stage_remarks
+from app.engines.vllm import VllmPlan
 
 # Activations beyond this share of the weights are the profile run's, not the model's.
 _LARGE_PEAK_GIB = 4
@@ -118,24 +119,42 @@ def _request_cost(case: Case) -> Iterator[Note]:
     plan = case.plan
     if plan is None or not plan.request.total_bytes:
         return
-    slope = plan.request.slope_bytes_per_token
-    if plan.request.fixed_bytes:
+    yield from _fixed_and_slope(plan)
+    for part in plan.spent:
+        if part.size_bytes * 20 >= plan.request.total_bytes:
+            yield _SPENT[part.code](gib_text(part.size_bytes, 3))
+
+
+def _fixed_and_slope(plan: VllmPlan) -> Iterator[Note]:
+    request = plan.request
+    facts: dict[str, object] = {
+        "fixed": gib_text(request.fixed_bytes, 3),
+        "slope": f"{float(request.slope_bytes_per_token):,.0f}",
+        "from": f"{request.holds_from_tokens:,}",
+        "block": plan.block_size,
+    }
+    if request.fixed_bytes and request.holds_from_tokens > 1:
+        yield Note(
+            "fixed_and_slope",
+            "from {from} tokens on, where its windows and the tokens in flight behind them are"
+            " full, a request costs a fixed part and a slope: {fixed} and {slope} B a token;"
+            " a shorter one takes less than the two give",
+            facts,
+        )
+    elif request.fixed_bytes:
         yield Note(
             "fixed_and_slope",
             "a request costs a fixed part and a slope: {fixed} whatever its"
             " length and {slope} B a token, so no single figure per token holds",
-            {"fixed": gib_text(plan.request.fixed_bytes, 3), "slope": f"{float(slope):,.0f}"},
+            facts,
         )
     elif not differ(plan):
         yield Note(
             "slope",
             "a token costs {slope} B on each rank, in whole blocks of {block}",
-            {"slope": f"{float(slope):,.0f}", "block": plan.block_size},
+            facts,
         )
     yield from stage_remarks(plan)
-    for part in plan.spent:
-        if part.size_bytes * 20 >= plan.request.total_bytes:
-            yield _SPENT[part.code](gib_text(part.size_bytes, 3))
 
 
 _SPENT = {

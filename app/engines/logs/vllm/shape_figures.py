@@ -46,6 +46,18 @@ def _attention_block(case: Case, name: str, found: Found) -> LogFigure:
         return figure(name, found, text, unit="tokens", reasons=(note, *unchecked(case)))
     own = case.plan.block_size
     agrees = own == int(found.groups[0] or 0)
+    growth = case.plan.block_growth
+    shown = (
+        ()
+        if growth is None
+        else (
+            Note(
+                "block_formula",
+                "step × ⌈state / (step × bytes of a token in one attention layer)⌉: {formula}",
+                {"formula": growth.formula},
+            ),
+        )
+    )
     return figure(
         name,
         found,
@@ -53,7 +65,7 @@ def _attention_block(case: Case, name: str, found: Found) -> LogFigure:
         computed=f"{own:,} tokens",
         unit="tokens",
         agrees=agrees or (None if case.open else False),
-        reasons=(note, *inferred(case)) if agrees else not_reproduced(case),
+        reasons=(note, *shown, *inferred(case)) if agrees else (*not_reproduced(case), *shown),
     )
 
 

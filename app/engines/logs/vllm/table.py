@@ -45,14 +45,19 @@ class Table:
         assert fit is not None  # noqa: S101 - asked before
         for refused in evidence.refused:
             if refused.available is not None:
-                null = self.unit if release(self.plan.version).keeps_null_block else 0
-                return max(refused.available.bytes("GiB")[0], 0) + null
+                return max(refused.available.bytes("GiB")[0], 0) + self.unseen
         blocks = self.case.blocks
         if blocks is not None and evidence.sized:
             return blocks * self.unit
         if evidence.memory_bytes is not None:
             return evidence.memory_bytes
         return max(evidence.smallest.bytes[0], 0) if evidence.smallest is not None else None
+
+    @property
+    def unseen(self) -> int:
+        """The bytes of the null block where the log's own figures leave it out: a refusal's do."""
+        given = any(refused.available is not None for refused in self.case.evidence.refused)
+        return self.unit if given and release(self.plan.version).keeps_null_block else 0
 
     @property
     def unit(self) -> int:
