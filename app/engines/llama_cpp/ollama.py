@@ -24,6 +24,8 @@ from app.readers.gguf_geometry import CacheGeometry
 _ESTIMATED_BYTES = {"f16": Fraction(2), "bf16": Fraction(2), "q8_0": Fraction(1),
                     "q4_0": Fraction(1, 2), "f32": Fraction(4)}  # fmt: skip
 _REAL_BYTES = {"q8_0": "34/32", "q4_0": "18/32"}
+# What blocks with their scales take over what the estimate counts: 34/32 B over 1, 18/32 over 1/2.
+REAL_OVER_ESTIMATED = {"q8_0": Fraction(17, 16), "q4_0": Fraction(9, 8)}
 _GPT_OSS_CELLS = 4096
 _GEMMA3_FULL_EVERY = 6
 _KIB, _MIB, _GIB = 2**10, 2**20, 2**30
@@ -147,7 +149,7 @@ def plan_estimate(
         notes.append(
             Note(
                 "estimate_bytes",
-                "the estimate takes {printed} for {taken} bytes an element; the cache needs {real}",
+                "the estimate counts {taken} B for an element of {printed}; the cache needs {real}",
                 {"printed": settings.key_type.printed, "taken": str(key), "real": real},
             )
         )

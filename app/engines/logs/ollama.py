@@ -3,33 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from app.domain.errors import DomainError
 from app.domain.notes import Note
 from app.engines import llama_cpp
 from app.engines.llama_cpp import LlamaCppPlan
+from app.engines.llama_cpp.ollama import REAL_OVER_ESTIMATED, human_bytes
+from app.engines.logs.agreement import alternatives_note
 from app.engines.logs.arguments import Arguments
 from app.engines.logs.kinds import ANY, LLAMA_CPP, OLLAMA, Found, Reads, read_kinds
 from app.engines.logs.llama_cpp.model import GENERAL_NAME, model_of_log
-from app.engines.logs.numbers import decimal
+from app.engines.logs.numbers import UNITS, decimal
+from app.engines.logs.ollama_lengths import KINDS, lengths_notes
 from app.engines.logs.result import Explained, LogFigure, figure
 from app.engines.logs.search import Axis, by_weight, most_plans
-from app.engines.logs.sentences import NO_MODEL, inferred_note
+from app.engines.logs.sentences import NO_MODEL, inferred_note, settings_text
 from app.engines.logs.text import LogText
 from app.engines.model import EngineModel
 
 MOST_PLANS = 120
 # Types whose windowed layers Ollama counts short, by their names in a config and in a header.
 _SHORT = {"gemma3": "gemma3", "gemma3_text": "gemma3", "gpt_oss": "gpt-oss"}
+# The groups of a line that names a device: its name, the size and the unit.
+_OF_DEVICES = 3
 _DEFAULT_CONTEXTS = (2048, 4096, 8192, 32768)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fit:
+    """A plan: whether the lines print it, what else prints them, and the contexts that would."""
+
     plan: LlamaCppPlan
     settings: Mapping[str, object]
     inferred: Mapping[str, object]
+    agrees: bool = False
+    others: tuple[Mapping[str, object], ...] = ()
+    lengths: tuple[Note, ...] = ()
+
+    @property
+    def knows_context(self) -> bool:
+        """Whether the context is said: without it no size can be shown to be wrong."""
+        return "num_ctx" not in self.inferred
+
+    @property
+    def settles(self) -> bool:
+        """Whether the plan is of the log, and not of a context that was only tried."""
+        return self.agrees or self.knows_context
 
 
 def explain_ollama(
@@ -54,9 +75,10 @@ def explain_ollama(
         fitted = None
         if model is not None:
             fitted, why = _fit(lines, model, {**known, "runner": runner}, given)
-        figures += _figures(code, lines, fitted, why)
+        figures += _figures(code, lines, fitted, why, known)
         fits += [fitted] if fitted is not None else []
-    plan = fits[0].plan if fits else None
+    told = [fitted for fitted in fits if fitted.settles]
+    plan = told[0].plan if told else None
     return Explained(
         engine="ollama",
         version_guess=_version(reads),
@@ -64,8 +86,8 @@ def explain_ollama(
         model_name=None if model is None else model.name,
         figures=tuple(sorted(figures, key=lambda item: item.line_number)),
         remarks=tuple(_remarks(reads, known)),
-        settings=dict(known if not fits else fits[0].settings),
-        inferred={} if not fits else dict(fits[0].inferred),
+        settings=dict(known if not told else told[0].settings),
+        inferred={} if not told or not told[0].agrees else dict(told[0].inferred),
         missing=() if fits else (why or NO_MODEL,),
         assumptions=() if plan is None else plan.assumptions,
         formulas=() if plan is None else plan.formula,
@@ -123,36 +145,84 @@ def _header(model: EngineModel) -> Mapping[str, object] | None:
     }
 
 
+def _headers(model: EngineModel, runner: object) -> list[Mapping[str, object] | None]:
+    """Return the model as Ollama counts it: windows short, and at full length as it first did.
+
+    Only its estimate ever counted windows at full length.
+    """
+    short = _header(model)
+    if short is None:
+        return [None]
+    arch = str(short.get("general.architecture"))
+    two_ways = runner == "ollama-estimate" and arch in _SHORT.values() and model.state is not None
+    return [short, None] if two_ways else [short]
+
+
+def _different(lines: list[Found]) -> list[Found]:
+    return list({found.groups: found for found in lines}.values())
+
+
+def _target(lines: list[Found]) -> tuple[int, int] | None:
+    """Return the bytes of the whole as the lines leave them; None where they are no one whole.
+
+    Lines of several devices are its shares; a device that is named twice was loaded twice, and
+    what is printed twice alike is one thing.
+    """
+    lines = _different(lines)
+    if len(lines) > 1 and len({found.groups[:-2] for found in lines}) < len(lines):
+        return None
+    spans = []
+    for found in lines:
+        printed = decimal(found.groups[-2] or "")
+        if printed is None or (len(lines) > 1 and len(found.groups) < _OF_DEVICES):
+            return None
+        spans.append(printed.bytes(found.groups[-1] or "B"))
+    return sum(low for low, _ in spans), sum(high for _, high in spans)
+
+
 def _fit(
     lines: list[Found], model: EngineModel, known: Mapping[str, object], given: Mapping[str, object]
 ) -> tuple[_Fit | None, Note | None]:
-    best: tuple[int, _Fit] | None = None
+    """Return the plan that prints the lines, or, where none does, the first one that can be made.
+
+    Other settings that print the same are kept beside it.
+    """
+    target = _target(lines)
+    first: _Fit | None = None
+    agreeing: list[tuple[int, _Fit]] = []
     refusal: DomainError | None = None
-    headers = [header for header in (_header(model),) if header is not None]
-    variants = [*headers, model.gguf] if headers else [model.gguf]
+    headers = _headers(model, known.get("runner"))
     most = most_plans(model, MOST_PLANS)
-    for tried, (_, inferred) in enumerate(by_weight(_axes(known, len(variants)))):
-        if tried == most or (best is not None and best[0] == 0):
+    for tried, (_, inferred) in enumerate(by_weight(_axes(known, len(headers)))):
+        if tried == most:
             break
         variant = inferred.pop("variant", 0)
+        index = variant if isinstance(variant, int) else 0
         settings = {**known, **inferred}
-        header = variants[variant if isinstance(variant, int) else 0]
         try:
-            plan = llama_cpp.plan(header, model.state, None, settings)
+            plan = llama_cpp.plan(headers[index], model.state, None, settings)
         except DomainError as error:
             refusal = refusal or error
             continue
         found = _Fit(plan=plan, settings=settings, inferred=inferred)
-        misses = sum(not _prints(line, plan, total=len(lines) == 1) for line in lines)
-        if best is None or misses < best[0]:
-            best = misses, found
-    if best is None:
+        first = first or found
+        if target is not None and target[0] <= plan.total_bytes <= target[1]:
+            agreeing.append((index, replace(found, agrees=True)))
+    if agreeing:
+        used, best = agreeing[0]
+        others = tuple(other.inferred for index, other in agreeing[1:] if index == used)
+        return replace(best, others=others), None
+    if first is None:
         if refusal is not None and refusal.field and refusal.field[0] in given:
             raise refusal
         return None, None if refusal is None else Note(
             refusal.code, refusal.template, refusal.params
         )
-    return best[1], None
+    if target is not None and not first.knows_context:
+        rest = {k: v for k, v in first.settings.items() if k in known or k == "num_parallel"}
+        notes = tuple(lengths_notes(model, headers, rest, target))
+        return replace(first, lengths=notes), None
+    return first, None
 
 
 def _axes(known: Mapping[str, object], variants: int) -> list[Axis]:
@@ -164,68 +234,121 @@ def _axes(known: Mapping[str, object], variants: int) -> list[Axis]:
             [({"num_parallel": slots}, weight) for slots, weight in ((1, 0.0), (4, 0.3), (2, 0.5))]
         )
     if "kv_cache_type" not in known:
-        axes.append(
-            [({"kv_cache_type": kind}, 0.35 * i) for i, kind in enumerate(("f16", "q8_0", "q4_0"))]
-        )
+        axes.append([({"kv_cache_type": kind}, 0.35 * i) for i, kind in enumerate(KINDS)])
     return axes
 
 
-def _bytes(plan: LlamaCppPlan) -> int:
-    return plan.total_bytes
-
-
-def _prints(found: Found, plan: LlamaCppPlan, *, total: bool) -> bool:
-    text, unit = found.groups[-2], found.groups[-1]
-    printed = decimal(text or "")
-    if printed is None or not total:
-        return True
-    return printed.holds_bytes(_bytes(plan), unit or "B")
-
-
 def _figures(
-    code: str, lines: list[Found], fitted: _Fit | None, why: Note | None
+    code: str,
+    lines: list[Found],
+    fitted: _Fit | None,
+    why: Note | None,
+    known: Mapping[str, object],
 ) -> Iterator[LogFigure]:
-    estimate = Note(
-        "ollama_estimate",
-        "Ollama's own estimate before the load: it counts q8_0 as one"
-        " byte and q4_0 as half a byte an element, which blocks are not (34/32 and"
-        " 18/32), so the real cache is 6 to 11 % larger",
-    )
-    engine = Note(
-        "ollama_engine",
-        "what Ollama's own engine keeps on this device; windows take"
-        " their length for every sequence and the batch, in whole 256 or 32 cells",
-    )
-    note = estimate if code == "required" else engine
+    note = _estimate_note(fitted, known) if code == "required" else _ENGINE
+    name = "estimated_cache" if code == "required" else "device_cache"
     for found in lines[:64]:
-        text, unit = found.groups[-2], found.groups[-1]
-        printed = decimal(text or "")
+        printed = decimal(found.groups[-2] or "")
+        unit = found.groups[-1] or "B"
         if printed is None:
             continue
-        rest = {"unit": "bytes", "interval": printed.bytes(unit or "B")}
-        shown = f"{printed.text} {unit}"
-        name = "estimated_cache" if code == "required" else "device_cache"
-        if fitted is None:
-            yield figure(name, found, shown, reasons=(note, why or NO_MODEL), **rest)
+        span, shown = printed.bytes(unit), f"{printed.text} {unit}"
+        if fitted is None or not fitted.settles:
+            more = (why or NO_MODEL,) if fitted is None else fitted.lengths or (_SEVERAL,)
+            yield figure(name, found, shown, reasons=(note, *more), unit="bytes", interval=span)
             continue
-        own = _bytes(fitted.plan)
-        line = fitted.plan.printed[0].split('"')[-2] if fitted.plan.printed else f"{own:,} B"
-        whole, guessed = len(lines) == 1, "num_ctx" in fitted.inferred
+        alone, own = len(_different(lines)) == 1, fitted.plan.total_bytes
+        differs = alone and not fitted.agrees
         yield figure(
             name,
             found,
             shown,
-            computed=f"{line} = {own:,} B",
-            agrees=(printed.holds_bytes(own, unit or "B") or (None if guessed else False))
-            if whole
-            else None,
-            reasons=(note, *_inferred(fitted)),
-            **rest,
+            computed=f"{human_bytes(own)} = {own:,} B" + ("" if alone else " on all devices"),
+            agrees=fitted.agrees or (False if alone else None),
+            difference=_difference(printed.value * UNITS[unit] - own) if differs else "",
+            reasons=(note, *_of_several(code, fitted, alone=alone), *_because(fitted, alone=alone)),
+            unit="bytes",
+            interval=span,
         )
 
 
-def _inferred(fitted: _Fit) -> tuple[Note, ...]:
-    return inferred_note(fitted.inferred, {"num_parallel": 1, "kv_cache_type": "f16"})
+def _of_several(code: str, fitted: _Fit, *, alone: bool) -> tuple[Note, ...]:
+    if alone:
+        return ()
+    return (_SHARE,) if code == "cache" and fitted.agrees else (_SEVERAL,)
+
+
+def _difference(size_bytes: Fraction) -> str:
+    return f"{float(size_bytes) / 2**20:+,.1f} MiB"
+
+
+def _because(fitted: _Fit, *, alone: bool) -> tuple[Note, ...]:
+    """Return what had to be inferred for the lines to agree, or with what they do not."""
+    if fitted.agrees:
+        found = inferred_note(fitted.inferred, {"num_parallel": 1, "kv_cache_type": "f16"})
+        return (*found, *alternatives_note(fitted.others))
+    if not alone:
+        return ()
+    shown = {name: value for name, value in fitted.settings.items() if name != "runner"}
+    return (
+        Note(
+            "ollama_differs",
+            "with {settings} it would be the computed figure; a setting that the log does not show"
+            " differs, or the model does",
+            {"settings": settings_text(shown)},
+        ),
+    )
+
+
+_ENGINE = Note(
+    "ollama_engine",
+    "what Ollama's own engine keeps on this device; windows take"
+    " their length for every sequence and the batch, in whole 256 or 32 cells",
+)
+_SHARE = Note("device_share", "one device's share; the shares of all devices make the whole cache")
+_SEVERAL = Note(
+    "several_loads",
+    "the lines are no single whole: of several loads, or not of all devices; ask about those of one"
+    " load",
+)
+
+
+def _estimate_note(fitted: _Fit | None, known: Mapping[str, object]) -> Note:
+    """Return what the estimate leaves out, for the format that is known or was found."""
+    # Where several formats print the same, none of them is known.
+    settles = fitted is not None and fitted.settles and not fitted.others
+    settings = fitted.settings if fitted is not None and settles else known
+    kind = settings.get("kv_cache_type")
+    if kind is None:
+        return Note(
+            "ollama_estimate",
+            "Ollama's own estimate before the load: it counts q8_0 as one byte and q4_0 as half a"
+            " byte an element, where blocks take 34/32 and 18/32, so that such a cache is really"
+            " 6.25 or 12.5 % larger; f16 is counted as it is kept",
+        )
+    if kind not in REAL_OVER_ESTIMATED:
+        return Note(
+            "ollama_estimate_exact",
+            "Ollama's own estimate before the load: it counts {type} as it is kept",
+            {"type": kind},
+        )
+    ratio = REAL_OVER_ESTIMATED[str(kind)]
+    facts: dict[str, object] = {"type": kind, "percent": f"{float(ratio - 1) * 100:g}"}
+    if fitted is None or not settles:
+        return Note(
+            "ollama_estimate_low",
+            "Ollama's own estimate before the load: it counts {type} without the scales of its"
+            " blocks, so the real cache is {percent} % larger",
+            facts,
+        )
+    caches = fitted.plan.caches
+    real = sum(c.bytes if c.name == "states" else c.bytes * ratio for c in caches)
+    return Note(
+        "ollama_estimate_real",
+        "Ollama's own estimate before the load: it counts {type} without the scales of its"
+        " blocks; keys and values really take {percent} % more, the cache {size}",
+        {**facts, "size": human_bytes(int(real))},
+    )
 
 
 def _remarks(reads: Reads, known: Mapping[str, object]) -> Iterator[Note]:

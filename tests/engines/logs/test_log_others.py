@@ -166,9 +166,7 @@ def test_estimates_of_ollama(printed: str, agrees: bool) -> None:  # noqa: FBT00
     )
     item = figure_of(found, "estimated_cache")
     assert item.agrees is agrees
-    assert "ollama_estimate" in reasons(found, "estimated_cache") | {
-        "ollama_estimate" if not agrees else ""
-    }
+    assert "ollama_estimate_exact" in reasons(found, "estimated_cache")
 
 
 def test_another_engine_than_the_lines_show() -> None:
