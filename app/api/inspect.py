@@ -217,7 +217,7 @@ def _inspect_hub(asked: Asked, settings: Settings) -> Inspection:
     except DomainError as error:
         notes.append(
             Note("headers_not_read", "The headers of the weights were not read: {why}",
-                 {"why": str(error)})
+                 {"why": error.note})
         )  # fmt: skip
     from pydantic_core import to_json
 

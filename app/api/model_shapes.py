@@ -120,7 +120,7 @@ def weights_of_config(config: Mapping[str, object]) -> tuple[WeightsAnswer | Non
         stored, size = weights.stored(), weights.size_bytes()
     except DomainError as error:
         why = Note("weights_unknown", "What the weights take is not known from the config: {why}",
-                   {"why": str(error)})  # fmt: skip
+                   {"why": error.note})  # fmt: skip
         return None, [why]
     answer = WeightsAnswer(
         basis="config",

@@ -126,7 +126,7 @@ def compute_parallel(request: ParallelRequest) -> ParallelParts:
         if request.weights is not None:
             raise
         notes = (Note("weights_unknown", "Weights of a rank are not shown: {why}",
-                      {"why": str(error)}),)  # fmt: skip
+                      {"why": error.note}),)  # fmt: skip
     return ParallelParts(given=given, answer=answer, weights=weights, assumed=notes)
 
 

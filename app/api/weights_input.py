@@ -158,7 +158,7 @@ def _of_model(
     except Unsupported as error:
         # An engine pads what its format cannot cut; how far is the engine's own affair.
         note = Note("weights_not_cut", "The format does not divide so ({why}).",
-                    {"why": str(error)})  # fmt: skip
+                    {"why": error.note})  # fmt: skip
         return _evenly(total, degrees, stages, Basis.COMPUTED, note)
     return RankWeights(
         stage_bytes=rows,

@@ -134,7 +134,7 @@ def _of_config(config: Mapping[str, Any], stored: str | None) -> _Sizes:
             "sizes_named",
             "The weights of this model cannot be listed ({why}): the sizes that its file names "
             "are used.",
-            {"why": str(error)},
+            {"why": error.note},
         )
         return _named(projection_sizes(config), stored, note)
     return _Sizes(

@@ -1,12 +1,14 @@
 """Errors of the arithmetic: each names the field, and says what would have been allowed.
 
 The first argument is a template, so that a page can translate the sentence and still put the
-request's own numbers into it.
+request's own numbers into it. A parameter that is words, not a name or a number, is a note.
 """
 
 from __future__ import annotations
 
 import reprlib
+
+from app.domain.notes import Note
 
 FieldPath = tuple[str | int, ...]
 
@@ -40,6 +42,11 @@ class DomainError(ValueError):
         self.field: FieldPath = (field,) if isinstance(field, str) else tuple(field)
         self.params = {"field": ".".join(map(str, self.field)), **params}
         super().__init__(template.format_map(self.params))
+
+    @property
+    def note(self) -> Note:
+        """Return its sentence, to stand in another one and be translated with that."""
+        return Note(self.code, self.template, dict(self.params))
 
     def under(self, *prefix: str | int) -> DomainError:
         """Return the same error with its field seen from an enclosing object."""

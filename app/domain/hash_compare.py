@@ -51,8 +51,8 @@ _PART_REASONS = {
 }
 
 
-def _values(parts: tuple[IdentityPart, ...], kind: str) -> str:
-    return ", ".join(part.value for part in parts if part.kind == kind) or "none"
+def _values(parts: tuple[IdentityPart, ...], kind: str) -> str | Note:
+    return ", ".join(part.value for part in parts if part.kind == kind) or Note("", "none")
 
 
 def _part_reasons(first: HashedBlock, second: HashedBlock) -> list[Note]:
@@ -106,7 +106,7 @@ def _differences(first: HashedBlock, second: HashedBlock, block_size: int) -> tu
     return (*reasons, *_part_reasons(first, second))
 
 
-def _no_hash(chain: HashChain, which: str, index: int) -> Note:
+def _no_hash(chain: HashChain, which: Note, index: int) -> Note:
     held = max(min(chain.prompt_tokens - index * chain.block_size, chain.block_size), 0)
     if held == chain.block_size:
         return Note(
@@ -136,7 +136,10 @@ def _compared(first: HashChain, second: HashChain, index: int) -> ComparedBlock:
         matches = False
         reasons = tuple(
             _no_hash(chain, which, index)
-            for chain, which, block in ((first, "first", ours), (second, "second", theirs))
+            for chain, which, block in (
+                (first, Note("", "first"), ours),
+                (second, Note("", "second"), theirs),
+            )
             if block is None
         )
     return ComparedBlock(

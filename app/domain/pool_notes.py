@@ -210,7 +210,7 @@ def not_running(request: str, state: str) -> Note:
     return Note(
         "pool_not_running",
         "{request} is {state} and holds no blocks: nothing is done.",
-        {"request": request, "state": state},
+        {"request": request, "state": Note("", state)},
     )
 
 
@@ -263,5 +263,5 @@ def looked_up(blocks: Sequence[int], tokens: int, total: int) -> Note:
         "pool_looked_up",
         "A request with these {total} tokens would reuse {tokens} positions, in blocks: {blocks}. "
         "Nothing is taken.",
-        {"blocks": block_list(blocks) or "none", "tokens": tokens, "total": total},
+        {"blocks": block_list(blocks) or Note("", "none"), "tokens": tokens, "total": total},
     )

@@ -3,8 +3,8 @@
 Without `--po` the translations that no source has any more follow, to be taken out of their file.
 
 Templates are searched by Babel. In Python a string is shown to people where it is the template of a
-note or of a refusal, the symbols or source of a working, or marked by name. An argument that is no
-literal is followed to the literals that it may stand for.
+note or of a refusal, the symbols or source of a working, the text of an overhead, or marked by
+name. An argument that is no literal is followed to the literals that it may stand for.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _POSITIONS = {"mark": 0, "say": 0, "gettext": 0, "Note": 1} | {
     for name, item in vars(errors).items()
     if isinstance(item, type) and issubclass(item, errors.DomainError)
 }
-_WORKING_KEYWORDS = ("symbols", "source")
+_KEYWORDS = {"Working": ("symbols", "source"), "Overhead": ("text",)}
 _MOST_STEPS = 3  # from a name to the literals behind it, through other names
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -119,7 +119,7 @@ def _of_call(node: ast.Call, scope: _Scope, positions: dict[str, int]) -> Iterat
     if position is not None and len(node.args) > position:
         yield from scope.literals(node.args[position])
     for keyword in node.keywords:
-        wanted = name == "Working" and keyword.arg in _WORKING_KEYWORDS
+        wanted = keyword.arg in _KEYWORDS.get(name, ())
         if wanted or (position is not None and keyword.arg == "template"):
             yield from scope.literals(keyword.value)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from app.api.attention import NOT_COUNTED, formula_of
 from app.domain.notes import Note
 from app.pages import figures
+from app.pages.render import sentence
 from app.web.language import translations
 from app.web.marks import mark
 
@@ -183,7 +184,7 @@ def experiment_view(result: ExperimentResult, language: str) -> ExperimentView:
 def _words(note: Note | None, language: str) -> str:
     if note is None:
         return ""
-    return translations(language).gettext(note.template).format_map(note.params)
+    return sentence(note, language)
 
 
 def _lines_chart(result: ExperimentResult, lines: list[Series], language: str) -> figures.Figure:

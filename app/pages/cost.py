@@ -280,7 +280,7 @@ async def measured(
 def _why(error: DomainError | LabBusy | RunStopped) -> Note:
     """Return the sentence of a refusal or a stop."""
     if isinstance(error, DomainError):
-        return Note(error.code, error.template, error.params)
+        return error.note
     return error.note
 
 

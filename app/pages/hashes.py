@@ -20,9 +20,10 @@ from app.domain.vllm_prompt import NEWEST_RELEASE
 from app.pages import page_parts as parts
 from app.pages.model_form import integer
 from app.pages.problems import Path, Problems, problems_of
+from app.pages.render import sentence
 from app.readers.media_items import parse_media
 from app.readers.token_ids import byte_ids, parse_token_ids, token_ids_text
-from app.web.language import language_of, translations
+from app.web.language import language_of
 from app.web.marks import mark
 
 if TYPE_CHECKING:
@@ -381,7 +382,7 @@ def export_csv(request: Request) -> Response:
         _, computed = _checked(request.query_params)
     except (DomainError, ValidationError) as error:
         return parts.refused(_problems(error))
-    say = translations(language_of(request)).gettext
+    language = language_of(request)
     return parts.csv_download(
         "hashes.csv",
         ["block", "first_hash", "second_hash", "matches", "reasons"],
@@ -391,7 +392,7 @@ def export_csv(request: Request) -> Response:
                 row.first_hash,
                 row.second_hash,
                 row.matches,
-                " ".join(say(note.template).format_map(note.params) for note in row.reasons),
+                " ".join(sentence(note, language) for note in row.reasons),
             )
             for row in _rows(computed, 0, _block_count(computed))
         ),

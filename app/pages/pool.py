@@ -20,7 +20,7 @@ from app.pages import figures
 from app.pages import page_parts as parts
 from app.pages.model_form import integer
 from app.pages.problems import Problems, problems_of
-from app.pages.render import render, wants_fragment
+from app.pages.render import render, sentence, wants_fragment
 from app.readers.event_lines import event_line, parse_events
 from app.web.language import language_of, translations
 
@@ -155,7 +155,7 @@ def pool_page(query: Mapping[str, str], language: str) -> PoolPage:
         number = max(0, min(number, len(simulation.steps)))
         offset = max(integer("offset", query.get("offset") or "0"), 0)
     except (DomainError, ValidationError) as error:
-        return replace(page, problems=_problems(error, [number for number, _ in lines], language))
+        return replace(page, problems=_problems(error, [number for number, _ in lines]))
     return replace(
         page,
         view=_view(page, simulation, events, offset, language),
@@ -165,7 +165,7 @@ def pool_page(query: Mapping[str, str], language: str) -> PoolPage:
     )
 
 
-def _problems(error: DomainError | ValidationError, lines: list[int], language: str) -> Problems:
+def _problems(error: DomainError | ValidationError, lines: list[int]) -> Problems:
     """Return what is wrong; of an event, with the line on which it stands."""
     found = problems_of(error, _FORM_FIELDS, "events")
     path = error.field if isinstance(error, DomainError) else error.errors()[0]["loc"]
@@ -174,8 +174,8 @@ def _problems(error: DomainError | ValidationError, lines: list[int], language: 
         return found
     note = found["events"]
     params = {**note.params, "field": ".".join(map(str, path[2:])) or "events"}
-    text = translations(language).gettext(note.template).format_map(params)
-    said = Note(note.code, "Line {line}: {problem}", {"line": lines[at], "problem": text})
+    problem = Note(note.code, note.template, params)
+    said = Note(note.code, "Line {line}: {problem}", {"line": lines[at], "problem": problem})
     return {**found, "events": said}
 
 
@@ -310,7 +310,7 @@ def export_csv(request: Request) -> Response:
         simulation, events = _checked(request.query_params)
     except (DomainError, ValidationError) as error:
         return parts.refused(problems_of(error, _FORM_FIELDS, "events"))
-    say = translations(language_of(request)).gettext
+    language = language_of(request)
     numbers = ("hit_tokens", "admitted_tokens", "computed_tokens", "used_blocks", "free_blocks")
     lists = ("hits", "allocated", "evictions", "freed", "preempted")
     return parts.csv_download(
@@ -324,7 +324,7 @@ def export_csv(request: Request) -> Response:
                 *(getattr(row.step, name) for name in numbers),
                 *(" ".join(map(str, getattr(row.step, name))) for name in lists),
                 " ".join(f"{source}>{target}" for source, target in row.step.copies),
-                " ".join(say(note.template).format_map(note.params) for note in row.step.notes),
+                " ".join(sentence(note, language) for note in row.step.notes),
             )
             for row in _event_rows(simulation, events)
         ),

@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse
 from app.domain.errors import DomainError
 from app.domain.notes import Note
 from app.domain.units import bytes_text, percent_text
+from app.pages.amounts_in_words import in_words
 from app.pages.navigation import NAVIGATION
 from app.web.assets import ROOT, asset_url
 from app.web.language import COOKIE, HTML_LANG, LANGUAGES, language_of, translations
@@ -32,6 +33,15 @@ THEMES = frozenset({"light", "dark"})
 def number_text(value: int) -> str:
     """Return an integer with thin spaces between groups of three digits."""
     return f"{value:,}".replace(",", "\u202f")
+
+
+def sentence(item: Note | DomainError, language: str) -> str:
+    """Return a sentence in a language, with the sentences that stand in it."""
+    params = {
+        name: sentence(value, language) if isinstance(value, Note) else value
+        for name, value in item.params.items()
+    }
+    return translations(language).gettext(item.template).format_map(params)
 
 
 @lru_cache(maxsize=len(LANGUAGES))
@@ -53,17 +63,11 @@ def environment(language: str) -> Environment:
     known = translations(language)
     env.install_gettext_translations(known, newstyle=True)  # type: ignore[attr-defined]
 
-    def sentence(item: Note | DomainError) -> str:
-        params = {
-            name: sentence(value) if isinstance(value, Note) else value
-            for name, value in item.params.items()
-        }
-        return known.gettext(item.template).format_map(params)
-
     env.filters["bytes"] = bytes_text
     env.filters["number"] = number_text
-    env.filters["sentence"] = sentence
+    env.filters["sentence"] = lambda item: sentence(item, language)
     env.filters["translated"] = known.gettext
+    env.filters["amount"] = lambda text: in_words(text, known.gettext)
     env.globals.update(
         navigation=NAVIGATION,
         asset_url=asset_url,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from app.domain.errors import Malformed, Unsupported, shown
 from app.domain.ggml_types import GgmlType, ggml_type
+from app.domain.notes import Note
 from app.readers.headers import refuse_truncated
 
 MetadataValue = int | float | bool | str | None | tuple["MetadataValue", ...]
@@ -141,7 +142,7 @@ def read_gguf(data: bytes, *, name: str = "gguf") -> GgufHeader:
     metadata: dict[str, MetadataValue] = {}
     omitted: dict[str, OmittedValue] = {}
     for _ in range(key_count):
-        key = reader.text("a key", MAX_KEY_BYTES)
+        key = reader.string("a key", MAX_KEY_BYTES)
         if key in metadata or key in omitted:
             raise Malformed("{field} names the key {key} twice", field=name, key=shown(key))
         value = _read_value(reader, key)
@@ -189,47 +190,53 @@ class _Reader:
         self.kept_bytes += size
         return True
 
-    def need(self, size: int, part: str) -> None:
-        """Refuse unless `size` more bytes are there."""
+    def need(self, size: int, template: str, of: object = None) -> None:
+        """Refuse unless `size` more bytes are there; the template says for what.
+
+        `of` is what stands for {part} in it, here and in the other methods.
+        """
         end = self.position + size
         if end > len(self.data):
+            part = Note("", template, {"part": of})
             refuse_truncated(self.name, part, have_bytes=len(self.data), need_bytes=end)
 
-    def scalar(self, code: str, part: str) -> int | float | bool:
+    def scalar(self, code: str, template: str, of: object = None) -> int | float | bool:
         layout = self.layout(code)
-        self.need(layout.size, part)
+        self.need(layout.size, template, of)
         value: int | float | bool = layout.unpack_from(self.data, self.position)[0]
         self.position += layout.size
         return value
 
-    def count(self, part: str, limit: int | None = None) -> int:
+    def long_count(self, template: str, of: object = None, limit: int | None = None) -> int:
         """Read a length or a count (32 bits wide in version 1, 64 since) and hold it to a limit."""
-        return self._limited(int(self.scalar(self.length_code, part)), part, limit)
+        return self._held_to(self.length_code, template, of, limit)
 
-    def short_count(self, part: str, limit: int) -> int:
+    def short_count(self, template: str, of: object, limit: int) -> int:
         """Read a count that is 32 bits wide in every version."""
-        return self._limited(int(self.scalar("I", part)), part, limit)
+        return self._held_to("I", template, of, limit)
 
-    def _limited(self, value: int, part: str, limit: int | None) -> int:
+    def _held_to(self, code: str, template: str, of: object, limit: int | None) -> int:
+        value = int(self.scalar(code, template, of))
         if limit is not None and value > limit:
             raise Malformed(
                 "{field} claims {value} as {part}; at most {limit} are read",
                 field=self.name,
                 value=value,
-                part=part,
+                part=Note("", template, {"part": of}),
                 limit=limit,
             )
         return value
 
-    def text(self, part: str, limit: int) -> str:
+    def string(self, template: str, limit: int) -> str:
         """Read a string of at most `limit` bytes.
 
         Raises:
             Malformed: when it is no UTF-8.
 
         """
-        size = self.count(f"the length of {part}", limit)
-        self.need(size, part)
+        part = Note("", template)
+        size = self.long_count("the length of {part}", part, limit)
+        self.need(size, template)
         raw = self.data[self.position : self.position + size]
         try:
             decoded = raw.decode()
@@ -269,19 +276,19 @@ def _read_preamble(reader: _Reader) -> tuple[int, int, int]:
             version=version,
         )
     reader.length_code = "I" if version == 1 else "Q"
-    tensors = reader.count("the number of tensors", MAX_TENSORS)
-    keys = reader.count("the number of keys", MAX_KEYS)
+    tensors = reader.long_count("the number of tensors", limit=MAX_TENSORS)
+    keys = reader.long_count("the number of keys", limit=MAX_KEYS)
     return version, tensors, keys
 
 
 def _read_value(reader: _Reader, key: str) -> MetadataValue | OmittedValue:
-    part = f"the value of {shown(key)}"
-    kind = reader.short_count(f"the type of {shown(key)}", 12)
+    part = Note("", "the value of {key}", {"key": shown(key)})
+    kind = reader.short_count("the type of {part}", shown(key), 12)
     if kind == _ARRAY:
         return _read_array(reader, part)
     if kind == _STRING:
         return _read_string(reader, part)
-    return _finite(reader.scalar(_SCALARS[kind], part))
+    return _finite(reader.scalar(_SCALARS[kind], "{part}", part))
 
 
 def _finite(value: float) -> MetadataValue:
@@ -289,9 +296,9 @@ def _finite(value: float) -> MetadataValue:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _read_string(reader: _Reader, part: str) -> str | OmittedValue:
-    size = reader.count(f"the length of {part}")
-    reader.need(size, part)
+def _read_string(reader: _Reader, part: Note) -> str | OmittedValue:
+    size = reader.long_count("the length of {part}", part)
+    reader.need(size, "{part}", part)
     start = reader.position
     reader.position += size
     if size > KEPT_STRING_BYTES or not reader.may_keep(size):
@@ -300,9 +307,9 @@ def _read_string(reader: _Reader, part: str) -> str | OmittedValue:
     return reader.data[start : start + size].decode(errors="replace")
 
 
-def _read_array(reader: _Reader, part: str) -> MetadataValue | OmittedValue:
-    kind = reader.short_count(f"the element type of {part}", 12)
-    length = reader.count(f"the length of {part}")
+def _read_array(reader: _Reader, part: Note) -> MetadataValue | OmittedValue:
+    kind = reader.short_count("the element type of {part}", part, 12)
+    length = reader.long_count("the length of {part}", part)
     if kind == _STRING:
         return _read_strings(reader, part, length)
     if kind == _ARRAY:
@@ -312,10 +319,10 @@ def _read_array(reader: _Reader, part: str) -> MetadataValue | OmittedValue:
 
 
 def _read_numbers(
-    reader: _Reader, part: str, code: str, length: int, type_name: str
+    reader: _Reader, part: Note, code: str, length: int, type_name: str
 ) -> MetadataValue | OmittedValue:
     size = length * reader.layout(code).size
-    reader.need(size, part)
+    reader.need(size, "{part}", part)
     start = reader.position
     reader.position += size
     if length > KEPT_NUMBERS or not reader.may_keep(length * KEPT_NUMBER_BYTES):
@@ -324,10 +331,10 @@ def _read_numbers(
     return tuple(_finite(value) for value in values)
 
 
-def _read_strings(reader: _Reader, part: str, length: int) -> MetadataValue | OmittedValue:
+def _read_strings(reader: _Reader, part: Note, length: int) -> MetadataValue | OmittedValue:
     layout = reader.layout(reader.length_code)
     # Each string takes at least its own length field, so a false count is seen at once.
-    reader.need(length * layout.size, part)
+    reader.need(length * layout.size, "{part}", part)
     if length <= KEPT_STRINGS:
         values = [_read_string(reader, part) for _ in range(length)]
         kept = tuple(value for value in values if isinstance(value, str))
@@ -357,15 +364,17 @@ def _alignment(metadata: dict[str, MetadataValue], name: str) -> int:
 
 
 def _read_tensor(reader: _Reader, alignment: int) -> GgufTensor:
-    label = reader.text("a tensor's name", MAX_TENSOR_NAME_BYTES)
-    part = f"tensor {shown(label)}"
-    dimensions = reader.short_count(f"the dimensions of {part}", MAX_DIMENSIONS)
-    shape = tuple(reader.count(f"a dimension of {part}", MAX_ELEMENTS) for _ in range(dimensions))
+    label = reader.string("a tensor's name", MAX_TENSOR_NAME_BYTES)
+    part = Note("", "tensor {name}", {"name": shown(label)})
+    dimensions = reader.short_count("the dimensions of {part}", part, MAX_DIMENSIONS)
+    shape = tuple(
+        reader.long_count("a dimension of {part}", part, MAX_ELEMENTS) for _ in range(dimensions)
+    )
     if math.prod(shape) > MAX_ELEMENTS:
         raise Malformed("{field} claims {value} elements for {part}", field=reader.name,
                         value=math.prod(shape), part=part)  # fmt: skip
-    number = int(reader.scalar("I", f"the type of {part}"))
-    offset = int(reader.scalar("Q", f"the offset of {part}"))
+    number = int(reader.scalar("I", "the type of {part}", part))
+    offset = int(reader.scalar("Q", "the offset of {part}", part))
     if offset % alignment or offset > 2**62:
         raise Malformed(
             "{field} puts {part} at {offset}, which is no multiple of {alignment}",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from app.domain.errors import Unsupported, shown
+from app.domain.notes import Note
 
 
 class Memory(StrEnum):
@@ -220,13 +221,13 @@ FAMILIES: dict[str, Family] = {
 
 # Known names whose memory has parts that no rule here covers; the reason is shown.
 _NOT_MODELLED = {
-    "qwen4exp": "its indexer cache and its n-gram states",
-    "glm5-next": "its pooled indexer cache",
-    "t5": "its encoder's part, which has no cache of its own",
-    "gemma4-assistant": "the cache that it shares with another model",
-    "eagle3": "a draft head that runs inside another model's context",
-    "dflash": "a draft head that runs inside another model's context",
-    "clip": "an image encoder without a context",
+    "qwen4exp": Note("", "its indexer cache and its n-gram states"),
+    "glm5-next": Note("", "its pooled indexer cache"),
+    "t5": Note("", "its encoder's part, which has no cache of its own"),
+    "gemma4-assistant": Note("", "the cache that it shares with another model"),
+    "eagle3": Note("", "a draft head that runs inside another model's context"),
+    "dflash": Note("", "a draft head that runs inside another model's context"),
+    "clip": Note("", "an image encoder without a context"),
 }
 
 

@@ -180,7 +180,7 @@ def _pattern(
                 "one layer in {period} is full ({which} of each {period}), the default of"
                 " {architecture}: the header names no pattern",
                 period=period,
-                which="the first" if rule.full_first else "the last",
+                which=Note("", "the first") if rule.full_first else Note("", "the last"),
                 architecture=keys.architecture,
             )
         )

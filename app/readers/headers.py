@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from app.domain.errors import Malformed
+from app.domain.notes import Note
 
 # Headers of public checkpoints stay under 30 MB (a GGUF's vocabulary, a shard's tensor list).
 MAX_HEADER_BYTES = 64 * 2**20
@@ -15,7 +16,7 @@ MAX_FILES = 64
 class HeaderTruncated(Malformed):
     """The bytes given end inside the header; `more_bytes` at least are missing."""
 
-    def __init__(self, field: str, *, part: str, have_bytes: int, more_bytes: int) -> None:
+    def __init__(self, field: str, *, part: Note, have_bytes: int, more_bytes: int) -> None:
         self.more_bytes = more_bytes
         super().__init__(
             "{field} ends inside {part}: {have_bytes} bytes were given, at least {more_bytes} "
@@ -27,7 +28,7 @@ class HeaderTruncated(Malformed):
         )
 
 
-def refuse_truncated(field: str, part: str, *, have_bytes: int, need_bytes: int) -> NoReturn:
+def refuse_truncated(field: str, part: Note, *, have_bytes: int, need_bytes: int) -> NoReturn:
     """Raise the right error for a header that claims to reach `need_bytes`.
 
     Raises:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from app.domain.errors import Malformed, shown
+from app.domain.notes import Note
 from app.readers.json_text import RepeatedKeyError, unique_object
 
 # JSON's own white space; a key without escapes, as nearly all are, is taken in one match.
@@ -79,10 +80,13 @@ class JsonCursor:
         except RepeatedKeyError as error:
             self._refuse_twice(error.key)
         except (ValueError, RecursionError):
-            self.refuse(f"a value is broken, NaN, nested too deeply or over {longest} characters")
+            self.refuse(
+                "a value is broken, NaN, nested too deeply or over {longest} characters",
+                longest=longest,
+            )
         # A number cut off by the bound would read as a shorter one.
         if size == longest:
-            self.refuse(f"a value is longer than {longest} characters")
+            self.refuse("a value is longer than {longest} characters", longest=longest)
         self.position += size
         return decoded
 
@@ -107,23 +111,23 @@ class JsonCursor:
         if self.position < len(self.text):
             self.refuse("nothing may follow the object")
 
-    def refuse(self, problem: str) -> NoReturn:
+    def refuse(self, template: str, **params: object) -> NoReturn:
         """Raise the one error for text that is not what it should be."""
         raise Malformed(
             "{field} cannot be read at character {position}: {problem}",
             field=self.name,
             position=self.position,
-            problem=problem,
+            problem=Note("", template, params),
         )
 
     def _refuse_twice(self, key: str) -> NoReturn:
         raise Malformed("{field} names {key} twice", field=self.name, key=shown(key))
 
-    def _match(self, pattern: re.Pattern[str], problem: str) -> re.Match[str]:
+    def _match(self, pattern: re.Pattern[str], template: str) -> re.Match[str]:
         """Step over the pattern, or refuse."""
         found = pattern.match(self.text, self.position)
         if found is None:
-            self.refuse(problem)
+            self.refuse(template)
         self.position = found.end()
         return found
 

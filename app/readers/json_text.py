@@ -17,7 +17,6 @@ from app.domain.notes import Note
 MAX_CONFIG_BYTES = 8 * 2**20
 # Ten times what any config has; encoders of an answer give up between 200 and 1000.
 MAX_DEPTH = 128
-_LONGEST_PROBLEM = 200
 # What Python's decoder complains of, word for word; the place follows.
 _PROBLEMS = {
     note.template: note
@@ -125,10 +124,10 @@ def _refusal(error: ValueError | RecursionError, field: str) -> Malformed:
     return Malformed("{field} is not JSON: {why}", field=field, why=_why(error))
 
 
-def _why(error: ValueError) -> Note | str:
+def _why(error: ValueError) -> Note:
     """Return the decoder's complaint and its place, so that a page can translate it."""
     if not isinstance(error, json.JSONDecodeError):
-        return str(error)[:_LONGEST_PROBLEM]
+        return Note("", "an integer has more digits than are read")
     return Note(
         "",
         "{problem}: line {line} column {column} (char {char})",

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from app.domain.errors import Malformed, Unknown, shown
+from app.domain.notes import Note
 from app.readers.headers import MAX_HEADER_BYTES, HeaderTruncated, refuse_truncated
 from app.readers.json_cursor import JsonCursor
 
@@ -140,7 +141,7 @@ def header_length(data: bytes, *, name: str = "safetensors") -> int:
 
     """
     if len(data) < _LENGTH_BYTES:
-        raise HeaderTruncated(name, part="the header's length", have_bytes=len(data),
+        raise HeaderTruncated(name, part=Note("", "the header's length"), have_bytes=len(data),
                               more_bytes=_LENGTH_BYTES - len(data))  # fmt: skip
     length = int.from_bytes(data[:_LENGTH_BYTES], "little")
     if not _SHORTEST_HEADER <= length <= MAX_HEADER_BYTES:
@@ -167,7 +168,7 @@ def read_safetensors(data: bytes, *, name: str = "safetensors") -> SafetensorsHe
     """
     length = header_length(data, name=name)
     if len(data) < _LENGTH_BYTES + length:
-        refuse_truncated(name, "the header", have_bytes=len(data),
+        refuse_truncated(name, Note("", "the header"), have_bytes=len(data),
                          need_bytes=_LENGTH_BYTES + length)  # fmt: skip
     cursor = JsonCursor(text=_text(data[_LENGTH_BYTES : _LENGTH_BYTES + length], name), name=name)
     if not cursor.text.startswith("{"):
@@ -179,7 +180,7 @@ def read_safetensors(data: bytes, *, name: str = "safetensors") -> SafetensorsHe
         if key == "__metadata__":
             metadata = {label: cursor.string() for label in cursor.entries()}
         elif len(tensors) == MAX_TENSORS:
-            cursor.refuse(f"more than {MAX_TENSORS} tensors")
+            cursor.refuse("more than {tensors} tensors", tensors=MAX_TENSORS)
         else:
             tensors.append(_tensor(key, cursor, shapes))
     cursor.end()
@@ -315,7 +316,8 @@ def _shards(cursor: JsonCursor) -> dict[str, int]:
         shard = cursor.string()
         counts[shard] = counts.get(shard, 0) + 1
         if count > MAX_TENSORS or len(counts) > MAX_SHARDS:
-            cursor.refuse(f"more than {MAX_TENSORS} tensors or {MAX_SHARDS} shards")
+            cursor.refuse("more than {tensors} tensors or {shards} shards", tensors=MAX_TENSORS,
+                          shards=MAX_SHARDS)  # fmt: skip
     return counts
 
 

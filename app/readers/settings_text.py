@@ -7,6 +7,7 @@ import re
 import shlex
 
 from app.domain.errors import Malformed, OutOfRange, shown
+from app.domain.notes import Note
 from app.readers.json_text import RepeatedKeyError, unique_object
 
 MAX_CHARACTERS = 20_000
@@ -14,6 +15,11 @@ MAX_SETTINGS = 100
 MAX_NAME_CHARACTERS = 100
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 _NUMBER = re.compile(r"-?[0-9]{1,30}(\.[0-9]{1,30})?")
+# What the shell's own splitting complains of, word for word.
+_PROBLEMS = {
+    note.template: note
+    for note in (Note("", "No closing quotation"), Note("", "No escaped character"))
+}
 _WORDS = {"true": True, "false": False, "null": None, "none": None}
 
 
@@ -34,7 +40,9 @@ def parse_settings(text: str, *, field: str = "settings") -> dict[str, object]:
     try:
         words = shlex.split(text, comments=False)
     except ValueError as error:
-        raise Malformed("{field} cannot be read: {why}", field=field, why=str(error)) from None
+        raise Malformed(
+            "{field} cannot be read: {why}", field=field, why=_PROBLEMS.get(str(error), str(error))
+        ) from None
     found: dict[str, object] = {}
     index = 0
     while index < len(words):

@@ -281,6 +281,35 @@ def test_uploads_that_cannot_be_read(files: list[tuple[str, bytes]], client: Tes
     assert 'id="error-file"' in answer.text
 
 
+@pytest.mark.parametrize(
+    ("file", "config", "sentence"),
+    [
+        (gguf_bytes()[:90], "", "file 在某个键内中断：给出了 90 字节，至少还需要 4 字节"),
+        (gguf_bytes()[:101], "", "file 在&#39;llama.block_count&#39; 的值内中断："),
+        (gguf_bytes()[:7], "", "file 在版本号内中断：给出了 7 字节，至少还需要 1 字节"),
+        (b"\x09\0\0\0\0\0\0\0{", "", "file 在头部内中断：给出了 9 字节，至少还需要 8 字节"),
+        (b"\x02\0\0\0\0\0\0\0{;", "", "file 在第 1 个字符处无法读取：此处应为一个字符串"),
+        (
+            b"",
+            '{"a" 1}',
+            "config 不是 JSON：此处应为冒号“:”：第 1 行第 6 列（第 5 个字符）",
+        ),
+        (b"", json.dumps({"general.architecture": "clip"}), "没有上下文的图像编码器"),
+        (b"", json.dumps(LLAMA | {"num_key_value_heads": 5}), "不能平均分成这么多 KV head 数"),
+    ],
+)
+def test_a_chinese_refusal_has_no_english_in_it(
+    file: bytes, config: str, sentence: str, client: TestClient
+) -> None:
+    """The words within a sentence are translated with it."""
+    files = [("file", ("x", file))]
+    address = "/models/inspect?lang=zh"
+    answer: Any = client.post(address, files=files, data={"config": config}, headers=FRAGMENT)
+    client.cookies.clear()
+    hints = answer.text.partition('<p class="error"')[2].partition("</p>")[0]
+    assert sentence in hints
+
+
 def test_a_config_file_with_a_key_twice(client: TestClient) -> None:
     """Its address holds it as it came, and shows the mistake beside the field."""
     data = json.dumps(LLAMA).encode()[:-1] + b', "num_hidden_layers": 3}'

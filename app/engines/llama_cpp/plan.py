@@ -307,7 +307,8 @@ def _assumed(settings: Settings, era: Era) -> list[Note]:
     if settings.assumed_sequences:
         notes.append(Note("server_slots", "llama-server without -np: four slots in one cache"))
     if settings.flash is None or settings.flash is Flash.AUTO:
-        state = "off" if flash_is_off(settings, era) else "decided by the engine, laid out as on"
+        off = flash_is_off(settings, era)
+        state = Note("", "off") if off else Note("", "decided by the engine, laid out as on")
         notes.append(Note("flash_attention_default", "flash attention: {state}", {"state": state}))
     return notes
 

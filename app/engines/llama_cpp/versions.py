@@ -16,6 +16,7 @@ from datetime import date
 from enum import IntEnum
 
 from app.domain.errors import OutOfRange, Unknown, Unsupported, shown
+from app.domain.notes import Note
 
 FIRST = date(2023, 3, 10)
 NEWEST = date(2026, 10, 1)
@@ -84,7 +85,7 @@ class Change:
     """From `day` on these rules are different; `unread` when the days after it were not read."""
 
     day: date
-    what: str
+    what: str | Note
     rules: dict[str, object]
     unread: bool = False
 
@@ -155,7 +156,7 @@ CHANGES: tuple[Change, ...] = (
     ),
     Change(
         day=date(2025, 10, 28),
-        what="padding taken away (#16812), per-sequence length reworked",
+        what=Note("", "padding taken away (#16812), per-sequence length reworked"),
         rules={},
         unread=True,
     ),

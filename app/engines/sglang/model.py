@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.domain.errors import Conflict, Unsupported
+from app.domain.notes import Note
 from app.domain.state import (
     ChunkedAttention,
     FullAttention,
@@ -67,9 +68,9 @@ class RankModel:
     chunked: bool = False
 
 
-def _refused(what: str) -> Unsupported:
+def _refused(template: str) -> Unsupported:
     return Unsupported("{field}: SGLang's pools for {what} are not known here", field="model",
-                       what=what)  # fmt: skip
+                       what=Note("", template))  # fmt: skip
 
 
 def stages_of(state: ModelState, stages: int, ranks: int) -> list[RankModel]:

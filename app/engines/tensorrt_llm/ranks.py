@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from app.domain.errors import Conflict, Unsupported
+from app.domain.notes import Note
 from app.domain.state import (
     ChunkedAttention,
     CrossAttention,
@@ -64,8 +65,10 @@ class Rank:
         return tuple(group for group in self.groups if group.name == "self")
 
 
-def _refused(what: str) -> Unsupported:
-    return Unsupported("{field}: pools of {what} are not known here", field="model", what=what)
+def _refused(template: str) -> Unsupported:
+    return Unsupported(
+        "{field}: pools of {what} are not known here", field="model", what=Note("", template)
+    )
 
 
 def _row(state: State, ranks: int) -> tuple[int, Fraction]:

@@ -61,7 +61,7 @@ def overhead_of(
         reading = read_config(_in_dtype(config, run.dtype), encoder_tokens=run.encoder_tokens or 0)
     except DomainError as error:
         reason = Note("not_read", "what the model needs is not known: {reason}",
-                      {"reason": str(error)})  # fmt: skip
+                      {"reason": error.note})  # fmt: skip
         return Overhead(needed_bytes=None, kept_bytes=kept, unknown=reason)
     states = list(reading.state.layers)
     unlike = {id(layer): layer for layer in states}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.domain.errors import Conflict, Unsupported
+from app.domain.notes import Note
 from app.engines.transformers.cache import (
     ELEMENT_BYTES,
     CacheLayer,
@@ -93,7 +94,7 @@ class QuantizedKeyValue:
                 field="q_group_size",
                 group=how.q_group_size,
                 elements=elements,
-                name=name.rpartition("_")[2],
+                name=Note("", "keys") if name.endswith("keys") else Note("", "values"),
             )
         if how.backend == "quanto":
             packed = -(-groups * how.nbits // _BYTE_BITS)

@@ -99,7 +99,7 @@ def choose_blocks(
             "{field} must be {step}{more}, as the kernels of these layers ask, got {value}",
             field="block_size",
             step=backend.step,
-            more="" if compressed else " or a multiple of it",
+            more="" if compressed else Note("", " or a multiple of it"),
             value=block_size,
         )
     mode = _mamba_mode(settings, states)
@@ -267,7 +267,7 @@ def _bytes_of_token(
     raise Unsupported(
         "{field}: no attention layer of {type} sets a page for its states",
         field="model",
-        type=view.model_type or "this model",
+        type=view.model_type or Note("", "this model"),
     )
 
 

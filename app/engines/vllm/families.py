@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from app.domain.notes import Note
+
 # Latents that vLLM's own implementation expands to plain heads of nope + rope wide keys, its values
 # padded to the same width.
 PLAIN_LATENT = frozenset({"minicpm3"})
@@ -40,14 +42,15 @@ FP8_ON_BLACKWELL = frozenset({"glm_moe_dsa"})
 ATTENTION_FIRST = frozenset({"zamba2"})
 
 # Models that vLLM does not serve, and why.
-NOT_IN_VLLM: Mapping[str, str] = {
-    "t5": "it was never supported",
-    "mt5": "it was never supported",
-    "umt5": "it was never supported",
-    "mllama_text_model": "0.10.2 was the last release with its cross-attention layers",
-    "zamba": "it was never supported",
-    "rwkv": "it was never supported",
-    "recurrent_gemma": "it was never supported",
+_NEVER = Note("", "it was never supported")
+NOT_IN_VLLM: Mapping[str, Note] = {
+    "t5": _NEVER,
+    "mt5": _NEVER,
+    "umt5": _NEVER,
+    "mllama_text_model": Note("", "0.10.2 was the last release with its cross-attention layers"),
+    "zamba": _NEVER,
+    "rwkv": _NEVER,
+    "recurrent_gemma": _NEVER,
 }
 
 # The last release with an implementation of its own of that architecture (vLLM 0.33.0

@@ -171,7 +171,7 @@ class LayerBuilder:
             raise Unsupported(
                 "{field}: no rule says how vLLM keeps compressed latents of {type}",
                 field="model",
-                type=self.view.model_type or "this model",
+                type=self.view.model_type or Note("", "this model"),
             )
         shape: dict[str, Any] = {
             "block_size": self.blocks.block_size,

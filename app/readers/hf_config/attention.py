@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.domain.errors import Conflict, FieldPath, shown
+from app.domain.notes import Note
 from app.domain.state import MAX_DIM, MAX_HEADS, FullAttention
 from app.readers.hf_config.fields import Fields
 
@@ -62,8 +63,8 @@ def shared_heads(fields: Fields, *names: str) -> int:
     return kv_heads
 
 
-def must_divide(total: int, parts: int, field: FieldPath, what: str) -> int:
-    """Return total / parts.
+def must_divide(total: int, parts: int, field: FieldPath, template: str) -> int:
+    """Return total / parts; the template says what parts these are.
 
     Raises:
         Conflict: when it is not whole.
@@ -75,7 +76,7 @@ def must_divide(total: int, parts: int, field: FieldPath, what: str) -> int:
             field=field,
             parts=parts,
             total=total,
-            what=what,
+            what=Note("", template),
         )
     return total // parts
 

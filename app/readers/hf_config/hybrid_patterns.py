@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from app.domain.errors import Conflict, Missing, Unsupported, shown
+from app.domain.notes import Note
 from app.domain.state import MAX_LAYERS
 from app.readers.hf_config.fields import Fields
 from app.readers.hf_config.recurrent_shapes import linear_part
@@ -66,7 +67,7 @@ def assumed(fields: Fields, kinds: list[str]) -> list[str]:
         model_type=fields.model_type,
         count=sum(kind != LINEAR for kind in kinds),
         layers=len(kinds),
-        first=next((index for index, kind in enumerate(kinds) if kind != LINEAR), "none"),
+        first=next((index for index, kind in enumerate(kinds) if kind != LINEAR), Note("", "none")),
     )
     return kinds
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from app.domain.errors import Conflict, Missing, Unsupported, shown
+from app.domain.notes import Note
 from app.domain.state import (
     MAX_DIM,
     MAX_HEADS,
@@ -33,13 +34,13 @@ _HIDDEN = ("hidden_size", "n_embd", "emb_size", "hiddenDim")
 
 # Fields by which a project's table is known, with its rule for absent KV heads: Megatron-Core
 # (transformer_config.py) and GenZ (Models/default_models.py) then take as many as heads.
-_DIALECTS: tuple[tuple[str, frozenset[str], bool], ...] = (
+_DIALECTS: tuple[tuple[str | Note, frozenset[str], bool], ...] = (
     ("litgpt", frozenset({"n_query_groups", "head_size"}), False),
     ("llm-calc", frozenset({"numKvHeads", "headDim"}), False),
     ("GenZ", frozenset({"num_decoder_layers"}), True),
     ("Megatron", frozenset({"num_layers", "num_attention_heads"}), True),
     ("Grok", frozenset({"num_q_heads", "key_size"}), False),
-    ("config.json without its model_type", frozenset({"num_hidden_layers"}), False),
+    (Note("", "config.json without its model_type"), frozenset({"num_hidden_layers"}), False),
 )
 _READS = frozenset({
     "kv_lora_rank", "qk_rope_head_dim", "qk_pos_emb_head_dim", "v_head_dim", "qk_nope_head_dim",
@@ -48,7 +49,7 @@ _READS = frozenset({
 })  # fmt: skip
 
 
-def dialect(raw: Mapping[str, object]) -> tuple[str, bool] | None:
+def dialect(raw: Mapping[str, object]) -> tuple[str | Note, bool] | None:
     """Return whose names a table uses, and whether absent KV heads there mean as many as heads."""
     for name, marks, as_heads in _DIALECTS:
         if all(mark in raw for mark in marks):
@@ -163,7 +164,7 @@ def _shape(fields: Fields, *, as_heads: bool) -> HeadShape:
             "kv_heads_as_heads",
             "{field} is not given: {model_type} then has as many KV heads as heads, {value}",
             field=_KV_HEADS[0],
-            model_type="the table",
+            model_type=Note("", "the table"),
             value=heads,
         )
         kv_heads = heads

@@ -287,7 +287,7 @@ class Fields:
             if not default:
                 raise Missing("{field} is needed to count the weights of a {model_type}",
                               field=self.at(name), model_type=self.model_type)  # fmt: skip
-            self.used[".".join(map(str, self.at(name)))] = "the class's own"
+            self.used[".".join(map(str, self.at(name)))] = Note("", "the class's own")
             raw = {key: value for key, value in default.items() if key != "model_type"}
         if not isinstance(raw, Mapping):
             raise WrongType("{field} must be an object, got {value}", field=self.at(name),
@@ -304,7 +304,7 @@ class Fields:
             Note(
                 "class_default",
                 "{field} is not in the file; its class takes {value}",
-                {"field": name, "value": shown(value)},
+                {"field": name, "value": value if isinstance(value, Note) else shown(value)},
             )
             for name, value in self.used.items()
         )

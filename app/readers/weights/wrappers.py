@@ -61,7 +61,7 @@ class TowerRow:
             return [], Note(
                 "part_not_counted",
                 "{field} is a {kind}, whose shapes are not known: its weights are not counted",
-                {"field": self.config, "kind": kind or "tower without a model_type"},
+                {"field": self.config, "kind": kind or Note("", "tower without a model_type")},
             )
         fields.model_type = kind
         blocks = build(fields)

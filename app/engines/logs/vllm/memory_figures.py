@@ -27,6 +27,19 @@ def memory_figures(case: Case) -> Iterator[LogFigure]:
             yield _pool_memory(case, memory, is_smallest=memory is smallest)
 
 
+def nothing_figures(case: Case) -> Iterator[LogFigure]:
+    """Yield the error that no memory is left, where no line says how much is short."""
+    if case.evidence.memories:
+        return
+    for found in case.reads.get("nothing", ())[:1]:
+        note = Note(
+            "nothing_is_left",
+            "weights, activations and what else was taken fill the engine's share of the device;"
+            " the line 'Available KV cache memory' above the error says by how much they exceed it",
+        )
+        yield figure("available_memory", found, "0 GiB", unit="bytes", reasons=(note,))
+
+
 def _memory(memory: Memory, **rest: object) -> LogFigure:
     return figure(
         "available_memory",
@@ -118,12 +131,19 @@ def _first(reads: Reads, code: str, group: int = 0) -> tuple[Found, Printed] | N
 
 
 def _sum(
-    name: str, found: Found, printed: Printed, terms: list[tuple[int, Printed]], formula: str
+    name: str, found: Found, printed: Printed, terms: list[tuple[int, Printed]], formula: Note
 ) -> LogFigure:
     """Return the check that a printed memory is the sum of the other printed terms."""
     value = sum((sign * term.value for sign, term in terms), Fraction(0))
     slack = sum((term.half for _, term in terms), printed.half)
     agrees = abs(value - printed.value) <= slack
+    difference = "" if agrees else gib_text((printed.value - value) * _GIB)
+    off = Note(
+        "budget_differs",
+        "the printed terms leave {sum}; the other {difference} are in none of them, so a term is"
+        " missing here, or the line is no engine's",
+        {"sum": gib_text(value * _GIB), "difference": difference},
+    )
     note = Note(
         "budget",
         "{formula}: each term is rounded, so the sum may be off by {slack} GiB",
@@ -137,7 +157,8 @@ def _sum(
         agrees=agrees,
         unit="bytes",
         interval=printed.bytes("GiB"),
-        reasons=(note,),
+        difference=difference,
+        reasons=(note,) if agrees else (off, note),
     )
 
 
@@ -154,7 +175,7 @@ def _budget_of_v0(reads: Reads) -> Iterator[LogFigure]:
         rest[0],
         rest[1],
         parts,
-        "the share of the device − weights − non-torch − activation peak",
+        Note("", "the share of the device − weights − non-torch − activation peak"),
     )
 
 
@@ -171,7 +192,7 @@ def _budget_of_results(reads: Reads) -> Iterator[LogFigure]:
             found,
             size,
             parts,
-            "total × utilisation − torch peak (weights and activations) − non-torch",
+            Note("", "total × utilisation − torch peak (weights and activations) − non-torch"),
         )
 
 
