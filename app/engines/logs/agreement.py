@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import product
 
 from app.domain.notes import Note
 from app.engines.logs.result import LogFigure
+from app.engines.logs.search import Axis
 from app.engines.logs.sentences import settings_text
 
 _MOST_ALTERNATIVES = 4
@@ -36,6 +38,31 @@ def _of_this_one(note: Note) -> Note:
 def borne_out(figures: Iterable[LogFigure], inferred: Mapping[str, object]) -> dict[str, object]:
     """Return the inferred settings where at least one figure agrees with them; else none."""
     return dict(inferred) if any(item.agrees for item in figures) else {}
+
+
+def same_elsewhere(
+    axes: Iterable[Axis],
+    inferred: Mapping[str, object],
+    defaults: Mapping[str, object],
+    agrees: Callable[[dict[str, object]], bool],
+) -> tuple[dict[str, object], ...]:
+    """Return other options of these axes with which all figures agree too, defaults named.
+
+    Nothing is looked for where the chosen ones are what a start has anyway.
+    """
+    if all(inferred.get(name, value) == value for name, value in defaults.items()):
+        return ()
+    found = []
+    for options in product(*axes):
+        chosen: dict[str, object] = {}
+        for option, _ in options:
+            chosen |= option
+        named = {name: chosen.get(name, value) for name, value in defaults.items()}
+        if any(named[name] != inferred.get(name, value) for name, value in defaults.items()):
+            rest = {name: value for name, value in inferred.items() if name not in defaults}
+            if agrees(rest | chosen):
+                found.append(named)
+    return tuple(found)
 
 
 def alternatives_note(others: Iterable[Mapping[str, object]]) -> tuple[Note, ...]:

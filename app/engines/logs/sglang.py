@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from app.domain.errors import DomainError
 from app.domain.notes import Note
 from app.engines import sglang
+from app.engines.logs.agreement import borne_out, same_elsewhere, settled
 from app.engines.logs.arguments import Arguments
 from app.engines.logs.kinds import ANY, SGLANG, Reads, read_kinds
 from app.engines.logs.numbers import gib_text
 from app.engines.logs.result import Advice, Explained
 from app.engines.logs.search import Axis, by_weight, most_plans
-from app.engines.logs.sentences import (
-    NO_MODEL,
-)
+from app.engines.logs.sentences import NO_MODEL
 from app.engines.logs.sglang_figures import SglangFit, pool_figures, sglang_figures
 from app.engines.logs.text import LogText
 from app.engines.logs.vllm.advice import Wish
@@ -50,16 +50,17 @@ def explain_sglang(
     known = _known(reads, arguments, given)
     fitted, why = (None, NO_MODEL) if model is None else _fit(reads, model, known, given)
     plan = None if fitted is None else fitted.plan
+    figures = settled(sglang_figures(reads, fitted, why))
     return Explained(
         engine="sglang",
         version_guess=str(known["version"]) if "version" in known else _guess(reads),
         version_used=None if plan is None else plan.version,
         model_name=None if model is None else model.name,
-        figures=tuple(sglang_figures(reads, fitted, why)),
+        figures=figures,
         advice=() if fitted is None or model is None else tuple(_advice(model, fitted, wish)),
         remarks=tuple(_remarks(fitted)),
         settings=dict(known if fitted is None else fitted.settings),
-        inferred={} if fitted is None else dict(fitted.inferred),
+        inferred={} if fitted is None else borne_out(figures, fitted.inferred),
         missing=() if fitted is not None else (why or NO_MODEL,),
         assumptions=()
         if plan is None or model is None
@@ -149,14 +150,54 @@ def _fit(
             refusal = refusal or error
             continue
         found = SglangFit(plan=plan, settings=settings, inferred=inferred, misses=0)
-        misses = sum(item.agrees is False for item in pool_figures(reads, found))
+        misses = _misses(reads, found)
         if best is None or misses < best.misses:
-            best = SglangFit(plan=plan, settings=settings, inferred=inferred, misses=misses)
+            best = replace(found, misses=misses)
     if best is None and refusal is not None:
         if refusal.field and refusal.field[0] in given:
             raise refusal
         return None, Note(refusal.code, refusal.template, refusal.params)
+    if best is not None and best.misses == 0:
+        best = replace(best, others=_others(reads, model, known, base, best))
     return best, None
+
+
+def _misses(reads: Reads, fitted: SglangFit) -> int:
+    return sum(item.agrees is False for item in pool_figures(reads, fitted))
+
+
+def _others(
+    reads: Reads,
+    model: EngineModel,
+    known: Mapping[str, object],
+    base: Mapping[str, object],
+    best: SglangFit,
+) -> tuple[dict[str, object], ...]:
+    """Return other ranks and formats that give the same: half the heads in twice the bytes."""
+
+    def agrees(chosen: dict[str, object]) -> bool:
+        settings = {**base, **chosen}
+        try:
+            plan = sglang.plan(None, model.state, model.config, settings)
+        except DomainError:
+            return False
+        tried = SglangFit(plan=plan, settings=settings, inferred=chosen, misses=0)
+        return _misses(reads, tried) == 0
+
+    axes = {name: axis for name, axis in (("tp_size", _RANKS), ("kv_cache_dtype", _FORMATS))
+            if name not in known}  # fmt: skip
+    defaults: dict[str, object] = {"tp_size": 1, "kv_cache_dtype": "auto"}
+    return same_elsewhere(
+        axes.values(), best.inferred, {name: defaults[name] for name in axes}, agrees
+    )
+
+
+# Ranks go before formats: most caches are kept in 16 bits.
+_RANKS: Axis = [
+    ({"tp_size": ranks}, weight)
+    for ranks, weight in ((1, 0.0), (2, 0.5), (4, 0.55), (8, 0.6), (16, 1.2))
+]
+_FORMATS: Axis = [({}, 0.0), ({"kv_cache_dtype": "fp8_e4m3"}, 0.65)]
 
 
 def _axes(reads: Reads, known: Mapping[str, object], model: EngineModel) -> list[Axis]:
@@ -167,14 +208,9 @@ def _axes(reads: Reads, known: Mapping[str, object], model: EngineModel) -> list
             versions = versions[1:]
         axes.append([({"version": name}, 0.3 * i) for i, name in enumerate(versions)])
     if "tp_size" not in known:
-        axes.append(
-            [
-                ({"tp_size": ranks}, weight)
-                for ranks, weight in ((1, 0.0), (2, 0.5), (4, 0.6), (8, 0.7), (16, 1.2))
-            ]
-        )
+        axes.append(_RANKS)
     if "kv_cache_dtype" not in known:
-        axes.append([({}, 0.0), ({"kv_cache_dtype": "fp8_e4m3"}, 0.5)])
+        axes.append(_FORMATS)
     if "page_size" not in known:
         axes.append([({}, 0.0), ({"page_size": 64}, 0.8), ({"page_size": 128}, 0.9)])
     if model.state is not None and "recurrent" in model.state.kinds:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from app.domain.notes import Note
+from app.engines.logs.agreement import alternatives_note
 from app.engines.logs.kinds import Found, Reads
 from app.engines.logs.numbers import Printed, decimal, gib_text
 from app.engines.logs.result import LogFigure, figure
@@ -24,12 +25,13 @@ _GIB = 2**30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SglangFit:
-    """The plan under which most lines agree, and what of its settings was inferred."""
+    """The plan under which most lines agree, what was inferred of it, and what gives the same."""
 
     plan: SglangPlan
     settings: Mapping[str, object]
     inferred: Mapping[str, object]
     misses: int
+    others: tuple[Mapping[str, object], ...] = ()
 
 
 def sglang_figures(reads: Reads, fitted: SglangFit | None, why: Note | None) -> Iterator[LogFigure]:
@@ -42,7 +44,8 @@ def sglang_figures(reads: Reads, fitted: SglangFit | None, why: Note | None) -> 
 
 
 def _inferred(fitted: SglangFit) -> tuple[Note, ...]:
-    return inferred_note(fitted.inferred, {"tp_size": 1})
+    found = inferred_note(fitted.inferred, {"tp_size": 1})
+    return (*found, *alternatives_note(fitted.others))
 
 
 _SPARE = Note(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from app.domain.errors import DomainError
 from app.domain.notes import Note
 from app.engines import tensorrt_llm
+from app.engines.logs.agreement import alternatives_note, borne_out, same_elsewhere, settled
 from app.engines.logs.arguments import Arguments
 from app.engines.logs.kinds import ANY, TENSORRT_LLM, Found, Reads, read_kinds
 from app.engines.logs.numbers import decimal, gib_text
@@ -29,6 +30,7 @@ class _Fit:
     plan: TensorrtLlmPlan
     settings: Mapping[str, object]
     inferred: Mapping[str, object]
+    others: tuple[Mapping[str, object], ...] = ()
 
 
 def explain_tensorrt_llm(
@@ -44,6 +46,8 @@ def explain_tensorrt_llm(
     known = _known(reads, arguments, given)
     fitted, why = (None, NO_MODEL) if model is None else _fit(reads, model, known, given)
     plan = None if fitted is None else fitted.plan
+    made = sorted(_figures(reads, fitted, why), key=lambda item: item.line_number)
+    figures = settled(made)
     return Explained(
         engine="tensorrt_llm",
         version_guess=str(known["version"])
@@ -51,7 +55,7 @@ def explain_tensorrt_llm(
         else ("0.5 – 0.8" if reads.get("bytes") else "0.9 or later"),
         version_used=None if plan is None else plan.version,
         model_name=None if model is None else model.name,
-        figures=tuple(sorted(_figures(reads, fitted, why), key=lambda item: item.line_number)),
+        figures=figures,
         remarks=(
             Note(
                 "fraction_after_load",
@@ -60,7 +64,7 @@ def explain_tensorrt_llm(
             ),
         ),
         settings=dict(known if fitted is None else fitted.settings),
-        inferred={} if fitted is None else dict(fitted.inferred),
+        inferred={} if fitted is None else borne_out(figures, fitted.inferred),
         missing=() if fitted is not None else (why or NO_MODEL,),
         assumptions=()
         if plan is None or model is None
@@ -112,18 +116,14 @@ def _fit(
     for tried, (_, inferred) in enumerate(by_weight(_axes(reads, known))):
         if tried == most or (best is not None and best[0] == 0):
             break
-        settings = {**known, **inferred}
-        block = settings.get("tokens_per_block")
-        tokens = _tokens(reads, block if isinstance(block, int) else None)
-        if tokens:
-            settings.setdefault("max_tokens", tokens)
+        settings = _with_tokens(reads, {**known, **inferred})
         try:
             plan = tensorrt_llm.plan(None, model.state, model.config, settings)
         except DomainError as error:
             refusal = refusal or error
             continue
         found = _Fit(plan=plan, settings=settings, inferred=inferred)
-        misses = sum(item.agrees is False for item in _figures(reads, found, None))
+        misses = _misses(reads, found)
         if best is None or misses < best[0]:
             best = misses, found
     if best is None:
@@ -132,7 +132,49 @@ def _fit(
         return None, None if refusal is None else Note(
             refusal.code, refusal.template, refusal.params
         )
-    return best[1], None
+    misses, fitted = best
+    if misses == 0:
+        fitted = replace(fitted, others=_others(reads, model, known, fitted))
+    return fitted, None
+
+
+def _with_tokens(reads: Reads, settings: dict[str, object]) -> dict[str, object]:
+    """Return the settings with the tokens of the pool, where the lines and the block give them."""
+    block = settings.get("tokens_per_block")
+    tokens = _tokens(reads, block if isinstance(block, int) else None)
+    return {"max_tokens": tokens, **settings} if tokens else settings
+
+
+def _misses(reads: Reads, fitted: _Fit) -> int:
+    return sum(item.agrees is False for item in _figures(reads, fitted, None))
+
+
+def _others(
+    reads: Reads, model: EngineModel, known: Mapping[str, object], best: _Fit
+) -> tuple[dict[str, object], ...]:
+    """Return other ranks and formats that give the same: half the heads in twice the bytes."""
+
+    def agrees(chosen: dict[str, object]) -> bool:
+        settings = _with_tokens(reads, {**known, **chosen})
+        try:
+            plan = tensorrt_llm.plan(None, model.state, model.config, settings)
+        except DomainError:
+            return False
+        return _misses(reads, _Fit(plan=plan, settings=settings, inferred=chosen)) == 0
+
+    axes = {name: axis for name, axis in (("tp_size", _RANKS), ("kv_cache_dtype", _FORMATS[:2]))
+            if name not in known}  # fmt: skip
+    defaults: dict[str, object] = {"tp_size": 1, "kv_cache_dtype": "auto"}
+    return same_elsewhere(
+        axes.values(), best.inferred, {name: defaults[name] for name in axes}, agrees
+    )
+
+
+# Ranks go before formats: most caches are kept in 16 bits.
+_RANKS: Axis = [
+    ({"tp_size": ranks}, weight) for ranks, weight in ((1, 0.0), (2, 0.5), (4, 0.55), (8, 0.6))
+]
+_FORMATS: Axis = [({}, 0.0), ({"kv_cache_dtype": "fp8"}, 0.65), ({"dtype": "float32"}, 1.5)]
 
 
 def _axes(reads: Reads, known: Mapping[str, object]) -> list[Axis]:
@@ -140,14 +182,9 @@ def _axes(reads: Reads, known: Mapping[str, object]) -> list[Axis]:
     if "tokens_per_block" not in known:
         axes.append([({"tokens_per_block": size}, 0.1 * i) for i, size in enumerate((64, 32, 128))])
     if "tp_size" not in known:
-        axes.append(
-            [
-                ({"tp_size": ranks}, weight)
-                for ranks, weight in ((1, 0.0), (2, 0.5), (4, 0.6), (8, 0.7))
-            ]
-        )
+        axes.append(_RANKS)
     if "kv_cache_dtype" not in known:
-        axes.append([({}, 0.0), ({"kv_cache_dtype": "fp8"}, 0.4), ({"dtype": "float32"}, 1.5)])
+        axes.append(_FORMATS)
     if reads.get("memory") or reads.get("available_loose"):
         axes.append([({}, 0.0)])
     return axes
@@ -186,7 +223,8 @@ def _why(why: Note | None, fitted: _Fit | None) -> tuple[Note, ...]:
         },
     )
     shown = {k: v for k, v in fitted.inferred.items() if k != "tokens_per_block"}
-    return (note, *inferred_note(shown, {"tp_size": 1}))
+    found = inferred_note(shown, {"tp_size": 1})
+    return (note, *found, *alternatives_note(fitted.others))
 
 
 def _size(
