@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import partial
 from math import lcm
 
-from app.domain.errors import Conflict
+from app.domain.errors import Conflict, OutOfRange
 from app.engines.vllm.grouping import form_groups
 from app.engines.vllm.specs import (
     AttentionSpec,
@@ -23,8 +23,11 @@ from app.engines.vllm.specs import (
     ceil_div,
     round_up,
 )
-from app.engines.vllm.types import Group, Grouping, Layers
+from app.engines.vllm.types import Group, Grouping, Layers, on_workers
 from app.engines.vllm.versions import Release
+
+# Stages times groups: every stage has a part of every group.
+MAX_PARTS = 2**18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +106,15 @@ def fill_pool(
         hybrid_manager=settings.hybrid_manager and release.has_groups,
         block_outermost=settings.block_outermost,
     )
-    parts = [tuple(group.on_worker(layers) for group in grouping.groups) for layers in workers]
+    if len(workers) * len(grouping.groups) > MAX_PARTS:
+        raise OutOfRange(
+            "{field} must be at most {high} where the layers form {groups} groups, got {value}",
+            field="pipeline_parallel_size",
+            high=MAX_PARTS // len(grouping.groups),
+            groups=len(grouping.groups),
+            value=len(workers),
+        )
+    parts = on_workers(grouping.groups, workers)
     outermost = settings.block_outermost
     per_block = [bytes_per_block(groups, block_outermost=outermost) for groups in parts]
     if any(per_block) and not all(per_block):
@@ -158,21 +169,20 @@ def bytes_per_block(groups: Sequence[Group], *, block_outermost: bool) -> int:
     if not groups:
         return 0
     if not block_outermost:
-        return max(sum(spec.block_stride_bytes for spec in _layer_specs(group)) for group in groups)
-    widest = max(sum(spec.page_bytes for spec in _layer_specs(group)) for group in groups)
+        return max(
+            sum(spec.block_stride_bytes * count for spec, count in group.counted_specs)
+            for group in groups
+        )
+    widest = max(
+        sum(spec.page_bytes * count for spec, count in group.counted_specs) for group in groups
+    )
     strides = {
         spec.block_stride_bytes
         for group in groups
-        for spec in _layer_specs(group)
+        for spec, _ in group.counted_specs
         if isinstance(spec, AttentionSpec) and spec.block_stride_bytes != spec.page_bytes
     }
     return round_up(widest, lcm(*strides)) if strides else widest
-
-
-def _layer_specs(group: Group) -> list[LayerSpec]:
-    if isinstance(group.spec, UniformSpec):
-        return [spec for _, spec in group.spec.members] if group.layers else []
-    return [group.spec] * len(group.layers)
 
 
 def _request_blocks(groups: Sequence[Group], bounds: RequestBounds, release: Release) -> int:
@@ -322,4 +332,4 @@ def _need_of_groups(groups: Sequence[Group], unit: int, bounds: RequestBounds) -
 
 def has_state_layers(groups: Sequence[Group]) -> bool:
     """Say whether any layer is recurrent: each running sequence then needs a block for it."""
-    return any(isinstance(spec, MambaSpec) for group in groups for spec in _layer_specs(group))
+    return any(isinstance(spec, MambaSpec) for group in groups for spec, _ in group.counted_specs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 from app.domain.notes import Note
 from app.engines.vllm.capacity import Pool, has_state_layers
 from app.engines.vllm.model_view import ModelView
@@ -26,25 +28,30 @@ def formulas_of(
         f" {group.spec.block_size} tokens, {blocks} blocks at {max_model_len} tokens"
         for group, blocks in zip(pool.grouping.groups, pool.group_blocks, strict=True)
     ]
-    lines += [
-        f"stage {index}: {worker.bytes_per_block} B/block, the pages of its widest group"
-        for index, worker in enumerate(pool.workers)
-    ]
+    units = [worker.bytes_per_block for worker in pool.workers]
+    lines += _stage_lines(units)
     total = " + ".join(str(blocks) for blocks in pool.group_blocks)
-    unit = pool.workers[0].bytes_per_block
+    unit = units[0]
     needed = pool.blocks_per_request
     lines.append(f"a request: {total} blocks, {needed} × {unit} B = {(needed or 0) * unit} B")
     if blocks_override is not None:
         lines.append(f"blocks = {blocks_override}, set by hand")
     elif memory is not None:
-        parts = [
-            f"⌊{memory} B / {worker.bytes_per_block} B⌋"
-            for worker in pool.workers
-            if worker.bytes_per_block
-        ]
+        parts = [f"⌊{memory} B / {size} B⌋" for size in dict.fromkeys(units)]
         quotient = parts[0] if len(parts) == 1 else f"min({', '.join(parts)})"
         lines.append(f"blocks = {quotient} = {pool.num_blocks}")
     return tuple(lines)
+
+
+def _stage_lines(units: list[int]) -> list[str]:
+    """Return what a block costs each stage, neighbours that pay the same in one line."""
+    lines, first = [], 0
+    for size, equal in groupby(units):
+        last = first + len(list(equal)) - 1
+        stages = f"stage {first}" if first == last else f"stages {first} to {last}"
+        lines.append(f"{stages}: {size} B/block, the pages of the widest group")
+        first = last + 1
+    return lines
 
 
 def pool_notes(

@@ -8,7 +8,7 @@ equal size as the counts of the kinds give.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import gcd
 from typing import Any
@@ -66,10 +66,7 @@ def form_groups(
 
 def _single_group(layers: Layers, release: Release) -> Group | None:
     """Return the one group of all layers, if they agree or at least need the same slots."""
-    specs = iter(layers.values())
-    merged: LayerSpec | None = next(specs)
-    for spec in specs:
-        merged = merged.merged_with(spec) if merged is not None else None
+    merged = _merged(layers)
     if merged is not None:
         return Group(layers=tuple(layers), spec=merged)
     if release.merges_uniform_types and is_uniform_type(layers):
@@ -79,13 +76,36 @@ def _single_group(layers: Layers, release: Release) -> Group | None:
 
 def is_uniform_type(layers: Layers) -> bool:
     """Say whether all layers always need the same slots: one block size, sharding and kind."""
-    first = next(iter(layers.values()))
+    first, *others = _distinct(layers)
     return all(
         spec.block_size == first.block_size
         and spec.dcp_sharded == first.dcp_sharded
         and first.has_slots_of(spec)
-        for spec in layers.values()
+        for spec in others
     )
+
+
+def _distinct(layers: Layers) -> list[LayerSpec]:
+    """Return the specs of the layers, one that several layers share once."""
+    return list({id(spec): spec for spec in layers.values()}.values())
+
+
+def _merged(layers: Layers) -> LayerSpec | None:
+    """Return the one spec that stands for all layers, or None."""
+    first, *others = _distinct(layers)
+    merged: LayerSpec | None = first
+    for spec in others:
+        merged = merged.merged_with(spec) if merged is not None else None
+    return merged
+
+
+def _each(layers: Layers, make: Callable[[str, LayerSpec], LayerSpec]) -> dict[str, LayerSpec]:
+    """Return the layers with what is made of each spec; layers that shared one still do."""
+    made: dict[int, LayerSpec] = {}
+    for name, spec in layers.items():
+        if id(spec) not in made:
+            made[id(spec)] = make(name, spec)
+    return {name: made[id(spec)] for name, spec in layers.items()}
 
 
 def _equal_page_groups(
@@ -114,8 +134,9 @@ def unify_pages(layers: Layers, release: Release) -> Layers:
         Unsupported: for a page that can neither be scaled nor padded in that release.
 
     """
-    largest = max(spec.page_bytes for spec in layers.values())
-    if all(spec.page_bytes == largest for spec in layers.values()):
+    pages = {spec.page_bytes for spec in _distinct(layers)}
+    largest = max(pages)
+    if len(pages) == 1:
         return layers
     if not release.unifies_pages:
         raise Unsupported(
@@ -123,7 +144,7 @@ def unify_pages(layers: Layers, release: Release) -> Layers:
             field="model",
             release=release.name,
         )
-    return {name: _unified(name, spec, largest, release) for name, spec in layers.items()}
+    return _each(layers, lambda name, spec: _unified(name, spec, largest, release))
 
 
 def _unified(name: str, spec: LayerSpec, page: int, release: Release) -> LayerSpec:
@@ -213,11 +234,11 @@ def _promoted(layers: Layers) -> Mapping[str, LayerSpec]:
     """Return the layers as one kind of full attention, or raise Unsupported."""
     if _agree(layers):
         return layers
-    full_sizes = {spec.block_size for spec in layers.values() if isinstance(spec, FullSpec)}
-    result: dict[str, LayerSpec] = {}
-    for name, spec in layers.items():
-        block_size = next(iter(full_sizes)) if len(full_sizes) == 1 else spec.block_size
-        result[name] = _as_full(spec, block_size) if full_sizes else spec
+    full_sizes = {spec.block_size for spec in _distinct(layers) if isinstance(spec, FullSpec)}
+    one_size = next(iter(full_sizes)) if len(full_sizes) == 1 else None
+    result = dict(layers)
+    if full_sizes:
+        result = _each(layers, lambda _, spec: _as_full(spec, one_size or spec.block_size))
     if not _agree(result):
         raise Unsupported(
             "{field}: with the hybrid manager off, these layers cannot be allocated as one kind",
@@ -227,11 +248,7 @@ def _promoted(layers: Layers) -> Mapping[str, LayerSpec]:
 
 
 def _agree(layers: Layers) -> bool:
-    specs = list(layers.values())
-    merged: LayerSpec | None = specs[0]
-    for spec in specs[1:]:
-        merged = merged.merged_with(spec) if merged is not None else None
-    return merged is not None or is_uniform_type(layers)
+    return _merged(layers) is not None or is_uniform_type(layers)
 
 
 def _as_full(spec: LayerSpec, block_size: int) -> LayerSpec:

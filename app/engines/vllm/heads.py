@@ -17,7 +17,7 @@ __all__ = [
     "checked_partition",
     "kv_heads_per_rank",
     "layers_per_stage",
-    "stage_of_layer",
+    "stages_of_layers",
 ]
 
 
@@ -62,11 +62,6 @@ def checked_partition(partition: Sequence[int], layers: int, stages: int) -> tup
     return tuple(partition)
 
 
-def stage_of_layer(counts: Sequence[int], layer: int) -> int:
-    """Return the stage that holds that layer."""
-    first = 0
-    for stage, count in enumerate(counts):
-        if layer < first + count:
-            return stage
-        first += count
-    return len(counts) - 1
+def stages_of_layers(counts: Sequence[int]) -> tuple[int, ...]:
+    """Return the stage that holds each layer."""
+    return tuple(stage for stage, count in enumerate(counts) for _ in range(count))

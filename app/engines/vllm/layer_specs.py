@@ -57,17 +57,32 @@ class LayerBuilder:
     blocks: BlockChoice
     full_window: bool
     assumptions: list[Note] = field(default_factory=list)
+    _made: dict[tuple[int, KvFormatChoice, bool], list[tuple[str, LayerSpec]]] = field(
+        default_factory=dict
+    )
 
     def specs(
         self, index: int, layer: Layer, *, is_draft: bool = False
     ) -> Iterator[tuple[str, LayerSpec]]:
-        """Yield the caches of one decoder layer, each with its name."""
+        """Yield the caches of one decoder layer, each with its name.
+
+        Layers of a run are one object, and get the same specs.
+        """
         chosen = self.format if is_draft else self._format_of(index)
+        key = (id(layer), chosen, is_draft)
+        if key not in self._made:
+            self._made[key] = [
+                (suffix, replace(spec, is_draft=is_draft))
+                for suffix, spec in self._of_layer(layer, chosen)
+            ]
+        head = "draft" if is_draft else "layers"
+        for suffix, spec in self._made[key]:
+            yield f"{head}.{index}.{suffix}", spec
+
+    def _of_layer(self, layer: Layer, chosen: KvFormatChoice) -> Iterator[tuple[str, LayerSpec]]:
         for place, state in enumerate(layer.states):
             for part, spec in self._of_state(state, chosen):
-                suffix = part if len(layer.states) == 1 else f"{part}.{place}"
-                name = f"{'draft' if is_draft else 'layers'}.{index}.{suffix}"
-                yield name, replace(spec, is_draft=is_draft)
+                yield part if len(layer.states) == 1 else f"{part}.{place}", spec
 
     def _format_of(self, index: int) -> KvFormatChoice:
         """TurboQuant keeps the first and last two layers of a dense model in the model's type."""

@@ -34,7 +34,7 @@ from app.engines.vllm.heads import (
     check_query_heads,
     checked_partition,
     layers_per_stage,
-    stage_of_layer,
+    stages_of_layers,
 )
 from app.engines.vllm.kv_formats import KvFormatChoice, format_named, format_of_checkpoint
 from app.engines.vllm.layer_specs import LayerBuilder
@@ -79,10 +79,11 @@ def specs_of_model(view: ModelView, settings: VllmSettings, max_model_len: int) 
     blocks = choose_blocks(view, settings, name, dtype, max_model_len, compressed=compressed)
     chosen = format_named(blocks.format_name, dtype)
     counts = _stage_counts(view, settings)
+    stages = stages_of_layers(counts)
     workers: list[dict[str, LayerSpec]] = [{} for _ in counts]
     if compressed:
         for index, name_, spec in layers_of_compressed(view, settings):
-            workers[stage_of_layer(counts, index)][name_] = spec
+            workers[stages[index]][name_] = spec
     else:
         builder = LayerBuilder(
             view=view, settings=settings, format=chosen, dtype=dtype, blocks=blocks,
@@ -90,7 +91,7 @@ def specs_of_model(view: ModelView, settings: VllmSettings, max_model_len: int) 
             assumptions=notes,
         )  # fmt: skip
         for index, layer in enumerate(view.state.layers):
-            workers[stage_of_layer(counts, index)].update(builder.specs(index, layer))
+            workers[stages[index]].update(builder.specs(index, layer))
         for index, layer in enumerate(_draft_layers(view, settings, notes)):
             workers[-1].update(builder.specs(index, layer, is_draft=True))
     _check_context_parallel(view, settings)

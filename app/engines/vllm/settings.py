@@ -15,6 +15,8 @@ from app.domain.errors import Conflict, OutOfRange, Unknown, WrongType, shown
 from app.engines.vllm.versions import NEWEST, Release, release
 
 MAX_RANKS = 4096
+# Each stage is a row of the answer, and a server of its own in the engine.
+MAX_STAGES = 1024
 MAX_LENGTH = 2**31 - 1
 MAX_BLOCK_SIZE = 2**20
 MAX_BLOCKS = 2**40
@@ -108,7 +110,7 @@ def read_settings(settings: Mapping[str, object]) -> VllmSettings:
     found = VllmSettings(
         release=release(settings.get("version", NEWEST)),
         tensor_parallel=read.integer("tensor_parallel_size", 1, MAX_RANKS) or 1,
-        pipeline_parallel=read.integer("pipeline_parallel_size", 1, MAX_RANKS) or 1,
+        pipeline_parallel=read.integer("pipeline_parallel_size", 1, MAX_STAGES) or 1,
         context_parallel=read.integer("decode_context_parallel_size", 1, MAX_RANKS) or 1,
         data_parallel=read.integer("data_parallel_size", 1, MAX_RANKS) or 1,
         kv_cache_dtype=read.word("kv_cache_dtype", tuple(KV_CACHE_DTYPES)) or "auto",
@@ -220,11 +222,11 @@ class _Reader:
         value = self.raw.get("layers_per_stage")
         if value is None:
             return None
-        if not isinstance(value, list | tuple) or not 0 < len(value) <= MAX_RANKS:
+        if not isinstance(value, list | tuple) or not 0 < len(value) <= MAX_STAGES:
             raise WrongType(
                 "{field} must be a list of at most {high} numbers",
                 field="layers_per_stage",
-                high=MAX_RANKS,
+                high=MAX_STAGES,
             )
         return tuple(
             checked_int(count, ("layers_per_stage", index), low=0, high=10_000)

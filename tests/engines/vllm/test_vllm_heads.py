@@ -10,7 +10,7 @@ from app.engines.vllm.heads import (
     checked_partition,
     kv_heads_per_rank,
     layers_per_stage,
-    stage_of_layer,
+    stages_of_layers,
 )
 from app.engines.vllm.versions import release
 from tests.engines.vllm.cases import load
@@ -32,7 +32,8 @@ def test_spare_layers_go_before_the_last_stage(row: dict[str, object]) -> None:
     assert isinstance(stages, int)
     counts = layers_per_stage(layers, stages, NEWEST)
     assert list(counts) == row["partition"]
-    assert [stage_of_layer(counts, index) for index in (0, layers - 1)] == [0, stages - 1]
+    held = stages_of_layers(counts)
+    assert (len(held), held[0], held[-1]) == (layers, 0, stages - 1)
 
 
 def test_until_0_7_3_the_last_stage_took_the_remainder() -> None:

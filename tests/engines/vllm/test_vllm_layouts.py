@@ -39,7 +39,7 @@ from app.engines.vllm.specs import (
     UniformSpec,
 )
 from app.engines.vllm.spending import request_bytes
-from app.engines.vllm.types import Group, Padding
+from app.engines.vllm.types import Group, Padding, on_workers
 from app.engines.vllm.versions import NEWEST, release
 from app.readers.hf_config import read_config
 from tests.engines.vllm.cases import load
@@ -511,6 +511,6 @@ def test_mixed_pages_split_by_stage() -> None:
     """A stage sees the members that it holds."""
     members: dict[str, LayerSpec] = {"a": FULL, "b": replace(FULL, kv_heads=4)}
     group = Group(layers=("a", "b"), spec=UniformSpec.of(members))
-    part = group.on_worker({"b": 1})
+    part, none = (groups[0] for groups in on_workers([group], [{"b": 1}, {}]))
     assert part.spec.page_bytes == 32768
-    assert group.on_worker({}).layers == ()
+    assert none.layers == ()

@@ -529,3 +529,43 @@ def test_a_longer_request_never_takes_less(length: int) -> None:
     assert now.total_bytes <= after.total_bytes
     assert now.need_bytes < after.need_bytes
     assert now.need_bytes + sum(part.size_bytes for part in now.spent) == now.total_bytes
+
+
+# Many layers
+
+
+def deep(layers: int, *, windows: int = 0) -> ModelState:
+    """Return full layers, with so many windowed ones in front."""
+    full = Layer(states=(FullAttention(kv_heads=8, k_dim=128, v_dim=128),))
+    short = Layer(states=(SlidingWindow(kv_heads=8, k_dim=128, v_dim=128, window=128),))
+    return ModelState.of_layers([short] * windows + [full] * (layers - windows))
+
+
+def test_stages_that_pay_the_same_are_named_in_one_line() -> None:
+    """Ten layers over four stages: 2, 3, 3, 2, and as many bytes a block."""
+    got = plan({}, deep(10), {"pipeline_parallel_size": 4}, 2**30)
+    assert [line for line in got.formulas if line.startswith("stage")] == [
+        "stage 0: 131072 B/block, the pages of the widest group",
+        "stages 1 to 2: 196608 B/block, the pages of the widest group",
+        "stage 3: 131072 B/block, the pages of the widest group",
+    ]
+    assert (
+        got.formula == "blocks = min(⌊1073741824 B / 131072 B⌋, ⌊1073741824 B / 196608 B⌋) = 5461"
+    )
+
+
+def test_a_thousand_stages_are_planned_and_no_more() -> None:
+    """Each stage of 10,000 layers has its own nine or ten; 1,025 stages are refused."""
+    got = plan({}, deep(10_000), {"pipeline_parallel_size": 1024}, 2**30)
+    assert len(got.ranks) == 1024
+    assert {rank.caches for rank in got.ranks} == {9, 10}
+    assert sum(rank.caches for rank in got.ranks) == 10_000
+    assert got.num_gpu_blocks == 2**30 // (10 * 65_536)
+    with pytest.raises(OutOfRange, match="pipeline_parallel_size must be between 1 and 1024"):
+        plan({}, deep(10_000), {"pipeline_parallel_size": 1025}, 2**30)
+
+
+def test_stages_times_groups_are_bounded() -> None:
+    """One window beside 9,999 full layers makes 10,000 groups, of which each stage has a part."""
+    with pytest.raises(OutOfRange, match="at most 26 where the layers form 10000 groups, got 27"):
+        plan({}, deep(10_000, windows=1), {"pipeline_parallel_size": 27}, 2**40)
