@@ -24,7 +24,7 @@ from app.engines.vllm.settings import (
     read_settings,
 )
 from app.engines.vllm.specs import ChunkedSpec, CrossSpec, RequestBounds, SlidingSpec
-from app.engines.vllm.spending import member_specs, request_bytes
+from app.engines.vllm.spending import request_bytes
 from app.engines.vllm.types import Group
 
 _GIB = 2**30
@@ -304,9 +304,10 @@ def _replicated_bytes(found: _Planning) -> int:
     settings, pool = found.settings, found.pool
     total = 0
     for group, blocks in zip(pool.workers[0].groups, pool.group_blocks, strict=True):
-        for spec in member_specs(group):
+        for spec, count in group.counted_specs:
             distinct = getattr(spec, "distinct_ranks", None)
             if distinct is not None:
                 divided = distinct * (settings.context_parallel if spec.dcp_sharded else 1)
-                total += blocks * spec.page_bytes * max(settings.tensor_parallel - divided, 0)
+                copies = max(settings.tensor_parallel - divided, 0)
+                total += count * blocks * spec.page_bytes * copies
     return total

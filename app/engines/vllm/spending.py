@@ -77,13 +77,14 @@ def request_bytes(
         blocks = group.spec.blocks_per_request(bounds)
         total += blocks * unit_bytes
         pages = 0
-        for spec in member_specs(group):
-            pages += spec.block_stride_bytes
-            parts["page_padding"] += blocks * (spec.block_stride_bytes - spec.unpadded_page_bytes)
+        for spec, count in group.counted_specs:
+            pages += count * spec.block_stride_bytes
+            padding = spec.block_stride_bytes - spec.unpadded_page_bytes
+            parts["page_padding"] += count * blocks * padding
             held = blocks * spec.unpadded_page_bytes
             needed = min(held, _needed_bytes(spec, bounds, encoder_need))
-            need += needed
-            parts[_reason(spec)] += held - needed
+            need += count * needed
+            parts[_reason(spec)] += count * (held - needed)
         parts["padding_layers"] += blocks * (unit_bytes - pages)
         full_from = _full_from_tokens(group.spec, bounds)
         if full_from is None or full_from > bounds.max_model_len:
@@ -102,13 +103,6 @@ def request_bytes(
         spent=spent,
         holds_from_tokens=holds_from,
     )
-
-
-def member_specs(group: Group) -> list[LayerSpec]:
-    """Return the spec of each layer of a group."""
-    if isinstance(group.spec, UniformSpec):
-        return [spec for _, spec in group.spec.members] if group.layers else []
-    return [group.spec] * len(group.layers)
 
 
 def _full_from_tokens(spec: LayerSpec, bounds: RequestBounds) -> int | None:
