@@ -205,13 +205,19 @@ def _buckets(layers: Layers, release: Release) -> list[tuple[list[str], LayerSpe
     for name, spec in layers.items():
         by_spec.setdefault(spec, []).append(name)
     buckets: list[tuple[list[str], LayerSpec]] = []
+    # Only full layers join others that are not equal, and only those that record another window.
+    alike: dict[LayerSpec, list[int]] = {}
     for spec, names in by_spec.items():
-        for index, (joined, merged) in enumerate(buckets):
-            both = merged.merged_with(spec) if release.merges_buckets else None
+        bare = replace(spec, window=None, chunk=None) if type(spec) is FullSpec else spec
+        places = alike.setdefault(bare, [])
+        for index in places if release.merges_buckets else ():
+            joined, merged = buckets[index]
+            both = merged.merged_with(spec)
             if both is not None:
                 buckets[index] = (joined + names, both)
                 break
         else:
+            places.append(len(buckets))
             buckets.append((names, spec))
     return buckets
 
