@@ -47,7 +47,7 @@ class PoolSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerPool:
-    """One worker's part: its layers of each group, and what a block costs it."""
+    """One worker's part: its layers of each group, what a block costs it, what its bytes hold."""
 
     groups: tuple[Group, ...]
     bytes_per_block: int
@@ -67,7 +67,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """The pool of all workers: the smallest worker's number of blocks.
+    """The pool of all workers: the smallest worker's number of blocks, or the one set by hand.
 
     `num_blocks` counts the null block, which is never handed out. `blocks_per_request` is what one
     request of `max_model_len` tokens takes, `group_blocks` the same by group, and `concurrency` how
@@ -134,9 +134,12 @@ def fill_pool(
     if settings.auto_fit and release.auto_fits:
         bounds, limiting = _fitted(bounds, checks, limiting)
     refusals = [check.refusal(bounds) for check in checks]
-    own = [size // unit if unit else 1 for size, unit in zip(memory, per_block, strict=True)]
-    if settings.blocks_override is not None:
-        own = [settings.blocks_override if unit else 1 for unit in per_block]
+    own = [
+        size // unit if unit else 1 for size, unit in zip(available_bytes, per_block, strict=True)
+    ]
+    num_blocks = min(own)
+    if settings.blocks_override is not None and any(per_block):
+        num_blocks = settings.blocks_override
     group_blocks = tuple(group.spec.blocks_per_request(bounds) for group in parts[0])
     blocks = _request_blocks(parts[0], bounds, release) if group_blocks else None
     return Pool(
@@ -153,11 +156,11 @@ def fill_pool(
                 parts, per_block, available_bytes, own, checked, strict=True
             )
         ),
-        num_blocks=min(own),
+        num_blocks=num_blocks,
         max_model_len=bounds.max_model_len,
         group_blocks=group_blocks,
         blocks_per_request=blocks,
-        concurrency=_concurrency(min(own), blocks, parts[0], bounds, release),
+        concurrency=_concurrency(num_blocks, blocks, parts[0], bounds, release),
         refusal=next((refusal for refusal in refusals if refusal is not None), None),
         asked_max_model_len=settings.bounds.max_model_len,
         limiting_bytes=limiting,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from app.domain.notes import Note
+from app.domain.units import bytes_text
 from app.engines.vllm.capacity import Pool, has_state_layers
 from app.engines.vllm.model_view import ModelView
 from app.engines.vllm.settings import VllmSettings
@@ -55,9 +56,9 @@ def _stage_lines(units: list[int]) -> list[str]:
 
 
 def pool_notes(
-    view: ModelView, settings: VllmSettings, pool: Pool, *, starts: bool
+    view: ModelView, settings: VllmSettings, pool: Pool, *, starts: bool, memory: int | None
 ) -> tuple[Note, ...]:
-    """Return what the pool's figures assume; `starts` says whether the engine would start."""
+    """Return what the pool's figures assume; `starts` says whether the engine passes its check."""
     notes = [Note("workers", "every worker has the same bytes for its cache")]
     if not settings.release.is_v0_engine:
         notes.append(
@@ -86,6 +87,8 @@ def pool_notes(
                 {"ranks": settings.data_parallel},
             )
         )
+    if settings.blocks_override is not None and starts and memory is not None:
+        notes += _override_notes(pool, memory)
     sequences = settings.max_num_seqs
     has_states = has_state_layers(pool.workers[0].groups)
     if starts and has_states and sequences is not None and sequences > pool.num_blocks:
@@ -98,3 +101,25 @@ def pool_notes(
             )
         )
     return tuple(notes)
+
+
+def _override_notes(pool: Pool, memory: int) -> list[Note]:
+    """Return that blocks set by hand take more than there is: the engine does not compare them.
+
+    vLLM 0.33.0 v1/core/kv_cache_utils.py `may_override_num_blocks` takes the number as it is.
+    """
+    most = max(worker.bytes_per_block for worker in pool.workers) * pool.num_blocks
+    if most <= memory:
+        return []
+    return [
+        Note(
+            "override_exceeds_memory",
+            "{blocks} blocks were set by hand and take {needed}, of {available} that are there:"
+            " vLLM takes the number as it is and fails when it allocates them",
+            {
+                "blocks": pool.num_blocks,
+                "needed": bytes_text(most),
+                "available": bytes_text(memory),
+            },
+        )
+    ]

@@ -6,7 +6,7 @@ and formats in kv_formats.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from app.domain.errors import Conflict, Missing, Unsupported
@@ -181,6 +181,40 @@ def _stage_ranges(counts: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
     return tuple(ranges)
 
 
+def with_speculation(view: ModelView, settings: VllmSettings, notes: list[Note]) -> VllmSettings:
+    """Return the settings with the speculative tokens that a method takes where none are named.
+
+    As many as there are layers of multi-token prediction; other methods must be told (vLLM 0.33.0
+    config/speculative.py).
+
+    Raises:
+        Missing: for a method that must be told, or one that the model has no layers for.
+
+    """
+    method = settings.speculative_method
+    if method is None or settings.speculative_tokens:
+        return settings
+    if method == "ngram":
+        raise Missing("{field} is missing: {method} has no number of its own",
+                      field="num_speculative_tokens", method=method)  # fmt: skip
+    count = view.integer(*MTP_FIELDS)
+    if count is None:
+        raise _no_prediction_layers()
+    notes.append(
+        Note(
+            "num_speculative_tokens",
+            "speculative tokens: {tokens}, one for each layer of multi-token prediction",
+            {"tokens": count},
+        )
+    )
+    return replace(settings, speculative_tokens=count)
+
+
+def _no_prediction_layers() -> Missing:
+    return Missing("{field}: the config names no layers of multi-token prediction",
+                   field="speculative_method")  # fmt: skip
+
+
 def _draft_layers(view: ModelView, settings: VllmSettings, notes: list[Note]) -> list[Layer]:
     """Return the layers of multi-token prediction, where speculation uses them.
 
@@ -201,10 +235,7 @@ def _draft_layers(view: ModelView, settings: VllmSettings, notes: list[Note]) ->
     if method == "ngram":
         return []
     if not count:
-        raise Missing(
-            "{field}: the config names no layers of multi-token prediction",
-            field="speculative_method",
-        )
+        raise _no_prediction_layers()
     growing = [
         layer
         for layer in view.state.layers

@@ -12,7 +12,7 @@ from app.domain.state import CrossAttention, ModelState
 from app.engines.vllm.blocks import BlockGrowth
 from app.engines.vllm.capacity import Pool, PoolSettings, fill_pool, has_state_layers
 from app.engines.vllm.explain import NOT_COUNTED, formulas_of, pool_notes
-from app.engines.vllm.model_specs import ModelSpecs, specs_of_model
+from app.engines.vllm.model_specs import ModelSpecs, specs_of_model, with_speculation
 from app.engines.vllm.model_view import ModelView, view_of
 from app.engines.vllm.planned import PlannedGroup, PlannedRank, VllmPlan
 from app.engines.vllm.printed import printed_concurrency, printed_lines, printed_tokens
@@ -85,6 +85,7 @@ def plan(
         checked_int(available_bytes, "available_bytes", low=0, high=MAX_BYTES)
     view = view_of(model_config, state)
     notes: list[Note] = []
+    chosen = with_speculation(view, chosen, notes)
     length = _length(view, chosen, notes)
     bounds = _bounds(chosen, length)
     specs = specs_of_model(view, chosen, length)
@@ -190,7 +191,7 @@ def _assembled(found: _Planning, notes: list[Note]) -> VllmPlan:
     unit = pool.workers[0].bytes_per_block
     groups = pool.workers[0].groups
     tokens = printed_tokens(pool, release, settings.context_parallel) if starts else None
-    more = pool_notes(found.view, settings, pool, starts=starts)
+    more = pool_notes(found.view, settings, pool, starts=starts, memory=found.memory)
     growth = specs.blocks.growth
     return VllmPlan(
         version=release.name,
@@ -268,7 +269,7 @@ def _planned_rank(found: _Planning, index: int) -> PlannedRank:
     worker = pool.workers[index]
     first, last = found.specs.stages[index]
     allocated = pool.num_blocks * worker.bytes_per_block if found.starts else None
-    unused = None if allocated is None or memory is None else memory - allocated
+    unused = None if allocated is None or memory is None else max(memory - allocated, 0)
     return PlannedRank(
         pipeline_rank=index,
         tensor_ranks=found.settings.tensor_parallel,
@@ -277,7 +278,7 @@ def _planned_rank(found: _Planning, index: int) -> PlannedRank:
         caches=len(found.specs.workers[index]),
         bytes_per_block=worker.bytes_per_block,
         available_bytes=memory,
-        own_blocks=worker.own_blocks if found.known else None,
+        own_blocks=None if memory is None else worker.own_blocks,
         allocated_bytes=allocated,
         unused_bytes=unused,
         needed_bytes=worker.needed_bytes,

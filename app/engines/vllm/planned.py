@@ -37,7 +37,7 @@ class PlannedRank:
     """One pipeline stage; each of its tensor ranks holds the same bytes.
 
     `own_blocks` is what its memory would give; the pool is the smallest stage's. None where the
-    plan was made without bytes.
+    plan was made without bytes. `unused_bytes` are 0 where blocks set by hand exceed the memory.
     """
 
     pipeline_rank: int

@@ -135,6 +135,12 @@ def read_settings(settings: Mapping[str, object]) -> VllmSettings:
         swap_space_gib=read.integer("swap_space", 0, 2**20, otherwise=4) or 0,
     )
     _check_together(found)
+    if found.speculative_method is not None and settings.get("num_speculative_tokens") == 0:
+        raise Conflict(
+            "{field}: {method} speculates by 1 token at least, got 0",
+            field="num_speculative_tokens",
+            method=found.speculative_method,
+        )
     return found
 
 

@@ -569,3 +569,37 @@ def test_stages_times_groups_are_bounded() -> None:
     """One window beside 9,999 full layers makes 10,000 groups, of which each stage has a part."""
     with pytest.raises(OutOfRange, match="at most 26 where the layers form 10000 groups, got 27"):
         plan({}, deep(10_000, windows=1), {"pipeline_parallel_size": 27}, 2**40)
+
+
+# Settings that change nothing, or more than there is
+
+
+def test_blocks_by_hand_may_exceed_the_memory() -> None:
+    """The engine takes the number as it is, and fails when it allocates: the plan says so."""
+    settings = {"num_gpu_blocks_override": 2**40, "max_model_len": 4096}
+    got = plan({}, UNIFORM, settings, 40 * GIB)
+    assert got.num_gpu_blocks == 2**40
+    assert (got.ranks[0].own_blocks, got.ranks[0].unused_bytes) == (20_480, 0)
+    assert got.ranks[0].allocated_bytes == 2**61
+    (said,) = (n.text for n in got.assumptions if n.code == "override_exceeds_memory")
+    assert said == (
+        "1099511627776 blocks were set by hand and take 2048 PiB, of 40 GiB that are there:"
+        " vLLM takes the number as it is and fails when it allocates them"
+    )
+    fits = plan({}, UNIFORM, settings | {"num_gpu_blocks_override": 20_480}, 40 * GIB)
+    assert "override_exceeds_memory" not in [note.code for note in fits.assumptions]
+
+
+def test_a_method_of_speculation_is_never_ignored() -> None:
+    """Without a number, prediction layers give it; a model without them, or ngram, is refused."""
+    got = of("deepseek-v3", {"speculative_method": "mtp", "max_model_len": 4096}, 10 * GIB)
+    one = {"speculative_method": "mtp", "num_speculative_tokens": 1, "max_model_len": 4096}
+    assert got.groups == of("deepseek-v3", one, 10 * GIB).groups
+    assert got.groups[0].layers == 62
+    assert "speculative tokens: 1, one for each" in got.assumptions[0].text
+    with pytest.raises(Missing, match="speculative_method: the config names no layers of multi"):
+        of("llama3.1-8b", {"speculative_method": "mtp"})
+    with pytest.raises(Missing, match="num_speculative_tokens is missing: ngram"):
+        of("llama3.1-8b", {"speculative_method": "ngram"})
+    with pytest.raises(Conflict, match="num_speculative_tokens: mtp speculates by 1 token"):
+        of("deepseek-v3", {"speculative_method": "mtp", "num_speculative_tokens": 0})
