@@ -13,6 +13,7 @@ from app.domain.errors import Unsupported
 from app.domain.state import FullAttention, LatentAttention, Layer, ModelState, SlidingWindow
 from app.engines.llama_cpp import LlamaCppPlan, plan
 from app.engines.logs import Explained
+from app.engines.side_by_side import Question, side_by_side
 from tests.engines.logs.asking import advice, ask, figure_of, model_named
 
 R1 = "deepseek-ai/DeepSeek-R1"
@@ -131,3 +132,14 @@ def test_a_newer_build_is_advised() -> None:
     found = _log(OLD_16)
     assert "34.31 MiB instead of 2,440.00 MiB" in advice(found)["newer_build"]
     assert figure_of(found, "kv_self_size").computed == "2440.00 MiB"
+
+
+def test_heads_beside_other_engines() -> None:
+    """The row of an early build is of every head too: 61 × 40,960 × 2 B for each of 256 cells."""
+    question = Question(
+        model=model_named(R1), available_bytes=2**40, context_tokens=256, lengths=(256,)
+    )
+    found = side_by_side(question, {"llama_cpp": {"version": "2025-01-20"}})
+    row = next(row for row in found.rows if row.engine == "llama_cpp")
+    assert row.refusal is None
+    assert row.request_bytes == 61 * 40_960 * 2 * 256

@@ -82,7 +82,8 @@ def llama_cpp_row(question: Question, more: Settings, blank: EngineRow) -> Engin
 
     def plan(slots: int) -> llama_cpp.LlamaCppPlan:
         tried = {**settings, "n_ctx": context * slots, "n_seq_max": slots, **more}
-        return llama_cpp.plan(model.gguf, model.state, None, tried, question.available_bytes)
+        memory = question.available_bytes
+        return llama_cpp.plan(model.gguf, model.state, model.config, tried, memory)
 
     one = plan(1)
     slots = most_slots(
