@@ -423,6 +423,39 @@ def test_a_context_is_needed_for_plain_layers() -> None:
 # Devices
 
 
+@pytest.mark.parametrize(
+    ("config", "tokens"),
+    [
+        ({"max_position_embeddings": 131_072}, 131_072),
+        ({"text_config": {"max_position_embeddings": 4096}, "n_ctx": 512}, 4096),
+        ({"n_positions": 1024, "model_max_length": 2048}, 1024),
+        ({"max_position_embeddings": 0, "n_ctx": 768}, 768),
+        ({"max_position_embeddings": 2**40}, 2**30),
+    ],
+)
+def test_a_config_names_the_trained_context(config: dict[str, object], tokens: int) -> None:
+    """Without n_ctx the context is what a file converted from the config would name."""
+    state = ModelState.uniform(layers=2, kv_heads=8, head_dim=64)
+    answer = plan(None, state, config, {})
+    assert answer.n_ctx == tokens
+    assert "trained_context" in [note.code for note in answer.assumptions]
+    chosen = plan(None, state, config, {"n_ctx": 256})
+    assert chosen.n_ctx == 256
+    assert "trained_context" not in [note.code for note in chosen.assumptions]
+
+
+def test_values_of_many_layers_are_widened_to_one_width() -> None:
+    """Of 10,000 layers with 1 to 8 heads each, every layer's values get the row of 8 heads."""
+    layers = [
+        Layer(states=(FullAttention(kv_heads=1 + index % 8, k_dim=64, v_dim=64),))
+        for index in range(10_000)
+    ]
+    answer = plan(None, ModelState.of_layers(layers), None,
+                  {"n_ctx": 256, "version": "2025-08-01", "flash_attn": "off"}, 2**40)  # fmt: skip
+    assert answer.caches[0].v_bytes == 10_000 * 8 * 64 * 2 * 256
+    assert answer.caches[0].k_bytes == 10_000 * 9 // 2 * 64 * 2 * 256
+
+
 def test_the_last_layers_go_to_the_device() -> None:
     """gpt-oss-120b with 11 layers offloaded in August 2025: 12 and 13 of 18 stay on the host."""
     header = OSS | {"gpt-oss.block_count": 36}

@@ -250,6 +250,14 @@ def test_stages(layers: int, stages: int, version: str, largest: int) -> None:
     assert answer.bytes_per_token == largest * 2048
 
 
+def test_a_thousand_stages_of_ten_layers() -> None:
+    """Windows of the list given go over the model's layers, whichever stage these are in."""
+    state = ModelState.uniform(layers=10_000, kv_heads=8, head_dim=64)
+    answer = planned(state, GIB, pp_size=1000, max_attention_window=[128, 4096], max_seq_len=4096)
+    assert [(pool.window_tokens, pool.layers) for pool in answer.pools] == [(128, 5), (4096, 5)]
+    assert answer.bytes_per_token == 10 * 2048
+
+
 @pytest.mark.parametrize(("stages", "version"), [(4, "0.19"), (62, "1.3")])
 def test_stages_that_cannot_be(stages: int, version: str) -> None:
     """Early releases divide layers evenly, and no stage may be empty."""

@@ -7,6 +7,7 @@ each of row × cells × streams elements.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -45,16 +46,12 @@ class Cache:
     @property
     def key_bytes_per_cell(self) -> int:
         """Return the bytes of one cell's keys in all layers of the cache."""
-        return sum(
-            self.key_type.dtype.bytes_for(row, field="cache_type_k") for row in self.key_rows
-        )
+        return _rows_bytes(self.key_type, self.key_rows, "cache_type_k")
 
     @property
     def value_bytes_per_cell(self) -> int:
         """Return the bytes of one cell's values in all layers of the cache."""
-        return sum(
-            self.value_type.dtype.bytes_for(row, field="cache_type_v") for row in self.value_rows
-        )
+        return _rows_bytes(self.value_type, self.value_rows, "cache_type_v")
 
     @property
     def key_bytes(self) -> int:
@@ -70,6 +67,13 @@ class Cache:
     def size_bytes(self) -> int:
         """Return the bytes of the whole cache."""
         return self.key_bytes + self.value_bytes
+
+
+def _rows_bytes(kind: CacheType, rows: tuple[int, ...], field: str) -> int:
+    """Return the bytes of these rows; most layers have the same."""
+    return sum(
+        kind.dtype.bytes_for(row, field=field) * count for row, count in Counter(rows).items()
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +105,9 @@ class _Build:
         geometry = self.geometry
         value_rows: tuple[int, ...] = ()
         if not keys_alone:
-            value_rows = tuple(
-                self.widest_value if self.widens else geometry.value_row(layer) for layer in layers
-            )
+            value_rows = tuple(geometry.value_row(layer) for layer in layers)
+            if self.widens:
+                value_rows = (self.widest_value,) * len(value_rows)
         return Cache(
             name=name,
             layers=tuple(layers),

@@ -43,7 +43,7 @@ from app.engines.llama_cpp.settings import (
 )
 from app.engines.llama_cpp.versions import Era, LatentRows
 from app.engines.llama_cpp.view import NAME as HAND_MADE
-from app.engines.llama_cpp.view import geometry_of, heads_of
+from app.engines.llama_cpp.view import geometry_of, heads_of, with_trained_context
 from app.engines.request_cost import GrowingPart, RequestCost
 from app.readers.gguf_families import Memory
 from app.readers.gguf_geometry import CacheGeometry, read_geometry
@@ -122,7 +122,8 @@ def plan(
     """Return what llama.cpp (or Ollama, or the fork) allocates for a model.
 
     `kv` are the key–values of a GGUF header; without them the layers of `state` are cached as
-    llama.cpp caches such layers; of `config` only the heads behind compressed attention are read.
+    llama.cpp caches such layers; of `config` the heads behind compressed attention are read, and
+    the longest context where the settings name none.
 
     Raises:
         Missing, WrongType, OutOfRange, Unknown, Conflict, Unsupported: naming the setting or key.
@@ -135,6 +136,8 @@ def plan(
         model = _Model(geometry=read_geometry(kv), state=read_gguf_model(kv).state)
     elif state is not None:
         geometry = geometry_of(state)
+        if checked.context_tokens is None:
+            geometry = with_trained_context(geometry, config or {})
         model = _Model(geometry=geometry, state=state, by_head=heads_of(geometry, config or {}))
     else:
         raise Missing("{field} is needed: a GGUF header or layers", field="model")

@@ -19,6 +19,7 @@ from app.domain.state import (
     SlidingWindow,
     State,
 )
+from app.engines.head_split import language_model_of
 from app.readers.gguf_families import Memory
 from app.readers.gguf_geometry import CacheGeometry
 from app.readers.latent_heads import latent_heads
@@ -160,6 +161,34 @@ def geometry_of(state: ModelState) -> CacheGeometry:
                 "as_llama_cpp_would",
                 "no GGUF was given: the layers are cached as llama.cpp caches such layers,"
                 " and a recurrent model is taken to support roll-back states",
+            ),
+        ),
+    )
+
+
+# What the converter takes for the trained context, first come first served (convert_hf_to_gguf.py).
+_LENGTHS = (
+    "max_position_embeddings", "n_ctx", "n_positions", "max_length", "max_sequence_length",
+    "model_max_length",
+)  # fmt: skip
+
+
+def with_trained_context(geometry: CacheGeometry, config: Mapping[str, object]) -> CacheGeometry:
+    """Return the geometry with the trained context that a file converted from the config names."""
+    text = language_model_of(config)
+    given = (text.get(name) for name in _LENGTHS)
+    tokens = next((value for value in given if type(value) is int and value > 0), None)
+    if tokens is None:
+        return geometry
+    return replace(
+        geometry,
+        context_tokens=tokens,
+        assumptions=(
+            *geometry.assumptions,
+            Note(
+                "trained_context",
+                "the context is the longest that the config names, {tokens} tokens",
+                {"tokens": tokens},
             ),
         ),
     )

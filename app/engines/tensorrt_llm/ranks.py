@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import groupby
 
 from app.domain.errors import Conflict, Unsupported
 from app.domain.notes import Note
@@ -12,6 +14,7 @@ from app.domain.state import (
     CrossAttention,
     FullAttention,
     LatentAttention,
+    Layer,
     ModelState,
     Recurrent,
     SlidingWindow,
@@ -145,25 +148,34 @@ def _window(index: int, first: int, settings: Settings) -> int | None:
     return window if settings.context_tokens is None else min(window, settings.context_tokens)
 
 
-def _rank(model: ModelState, first: int, last: int, settings: Settings) -> Rank:
-    """Return what the layers first..last−1 keep on one tensor rank."""
+def _add(sums: _Sums, state: State, window: int | None, count: int, ranks: int) -> None:
+    """Add the state of so many layers of one window."""
+    sums.states += count * _state_bytes(state, ranks)
+    elements, part = _row(state, ranks)
+    if not elements:
+        return
+    cross = isinstance(state, CrossAttention)
+    key = ("cross", None) if cross else ("self", window)
+    sums.layers[key] = sums.layers.get(key, 0) + count
+    sums.elements[key] = sums.elements.get(key, 0) + count * elements
+    latents = count * isinstance(state, LatentAttention)
+    sums.latents[key] = sums.latents.get(key, 0) + latents
+    sums.copied += part * count * elements
+
+
+def _rank(
+    layers: Sequence[Layer], first: int, index_key: tuple[int, int], settings: Settings
+) -> Rank:
+    """Return what these layers, of which the model's number `first` is one, keep on one rank."""
     sums = _Sums({}, {}, {})
-    for index, layer in enumerate(model.layers):
-        if not first <= index < last:
-            continue
+    windows = (_window(index, first, settings) for index in range(first, first + len(layers)))
+    # Equal layers in a row are mostly one object.
+    for (_, window), equal in groupby(
+        zip(layers, windows, strict=True), key=lambda pair: (id(pair[0]), pair[1])
+    ):
+        (layer, _), *others = equal
         for state in layer.states:
-            sums.states += _state_bytes(state, settings.tensor_ranks)
-            elements, part = _row(state, settings.tensor_ranks)
-            if not elements:
-                continue
-            name = "cross" if isinstance(state, CrossAttention) else "self"
-            key = (name, None if name == "cross" else _window(index, first, settings))
-            sums.layers[key] = sums.layers.get(key, 0) + 1
-            sums.elements[key] = sums.elements.get(key, 0) + elements
-            latent = isinstance(state, LatentAttention)
-            sums.latents[key] = sums.latents.get(key, 0) + latent
-            sums.copied += part * elements
-    index_key = _index_key(model, settings)
+            _add(sums, state, window, 1 + len(others), settings.tensor_ranks)
     groups = [_group(key, sums, index_key, settings) for key in sums.layers]
     total = sum(sums.elements.values())
     return Rank(
@@ -210,11 +222,11 @@ def ranks_of(state: ModelState, settings: Settings) -> list[Rank]:
     if not size or (rest and settings.version < _UNEVEN_STAGES_SINCE):
         raise Conflict("{field} {stages} does not divide the {layers} layers", field="pp_size",
                        stages=stages, layers=layers)  # fmt: skip
-    found = []
-    first = 0
+    found, first = [], 0
+    every, index_key = list(state.layers), _index_key(state, settings)
     for stage in range(stages):
         last = first + size + (stage < rest)
-        found.append(_rank(state, first, last, settings))
+        found.append(_rank(every[first:last], first, index_key, settings))
         first = last
     found[-1] = _with_drafts(found[-1], settings.draft_layers)
     return found
