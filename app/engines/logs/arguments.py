@@ -79,12 +79,17 @@ class Arguments:
         return False if value in ("false", "0", "off", "no") else None
 
 
-def read_arguments(log: LogText) -> Arguments:
-    """Return what the argument lines and commands of a log say."""
+def read_arguments(log: LogText, first: int = 1, end: int | None = None) -> Arguments:
+    """Return what the argument lines and commands of a log say.
+
+    Of its lines only those from number `first` on, up to but without `end`.
+    """
     lines, _ = log.found(_WORDS, after=_REACH)
     seen: dict[int, str] = {}
     for own in lines.values():
         for line in own[:32]:
+            if line.number < first or (end is not None and line.number >= end):
+                continue
             if len(line.text) > len(seen.get(line.number, "")):
                 seen[line.number] = line.text
     values: dict[str, str] = {}

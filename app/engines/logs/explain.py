@@ -11,6 +11,7 @@ from app.engines.logs.kinds import engine_of
 from app.engines.logs.llama_cpp.explain import explain_llama_cpp
 from app.engines.logs.llama_cpp.model import describes_model, names_in
 from app.engines.logs.ollama import explain_ollama
+from app.engines.logs.out_of_memory import explain_out_of_memory
 from app.engines.logs.result import Explained
 from app.engines.logs.sglang import explain_sglang
 from app.engines.logs.tensorrt_llm import explain_tensorrt_llm
@@ -80,7 +81,7 @@ def explain(
         return explain_tensorrt_llm(opened.text, opened.arguments, model, settings)
     if opened.engine == "ollama":
         return explain_ollama(opened.text, opened.arguments, model, settings)
-    return Explained(
+    return explain_out_of_memory(opened.text) or Explained(
         engine=None,
         missing=(
             Note(

@@ -275,7 +275,8 @@ ANY: tuple[Kind, ...] = (
     _kind("out_of_memory", "tried to allocate",
           rf"CUDA out of memory\. Tried to allocate {NUMBER}\s?(MiB|GiB)"
           rf"(?:.{{0,60}}?total capac(?:i)?ty of {NUMBER}\s?GiB of which {NUMBER}\s?(MiB|GiB|bytes)"
-          r" is free)?"),
+          rf" is free|\s?\(GPU \d{{1,3}}; {NUMBER} GiB total capacity;.{{0,80}}?"
+          rf" {NUMBER} (MiB|GiB|bytes) free)?"),
 )  # fmt: skip
 
 ENGINES: Mapping[str, tuple[Kind, ...]] = {
@@ -287,17 +288,29 @@ ENGINES: Mapping[str, tuple[Kind, ...]] = {
 }
 
 
+# Of one kind, so many different readings are looked at. Every rank of a large start may print its
+# own; each is held against every plan that is tried, so their number bounds the work.
+MOST_DIFFERENT = 64
+
+
 def read_kinds(log: LogText, kinds: Iterable[Kind]) -> tuple[dict[str, list[Found]], int]:
     """Return the lines of these kinds by code, and how many were passed over."""
     wanted = tuple(kinds)
     lines, passed_over = log.found(dict.fromkeys(kind.word for kind in wanted))
     reads: dict[str, list[Found]] = {}
+    different: dict[str, set[tuple[str | None, ...]]] = {}
     for kind in wanted:
         for line in lines[kind.word]:
             match = kind.pattern.search(line.text)
-            if match is not None:
-                found = Found(code=kind.code, line=line, groups=match.groups())
-                reads.setdefault(kind.code, []).append(found)
+            if match is None:
+                continue
+            seen = different.setdefault(kind.code, set())
+            if match.groups() not in seen and len(seen) == MOST_DIFFERENT:
+                passed_over += 1
+                continue
+            seen.add(match.groups())
+            found = Found(code=kind.code, line=line, groups=match.groups())
+            reads.setdefault(kind.code, []).append(found)
     return reads, passed_over
 
 

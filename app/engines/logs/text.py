@@ -71,6 +71,7 @@ class LogText:
         shapes: dict[bytes, list[int]] = {}
         for index, shape in enumerate(data.lower().translate(None, _DIGITS).split(b"\n")):
             shapes.setdefault(shape, []).append(index)
+        self._by_shape = shapes
         self._groups = list(shapes.values())
         self._shapes = b"\n".join(shapes)
         self._ends: list[int] = []
@@ -103,6 +104,11 @@ class LogText:
                 own.append(line)
             lines[word] = own
         return lines, passed_over
+
+    def shaped(self, shapes: Iterable[bytes]) -> list[LogLine]:
+        """Return the lines that are nothing but digits and one of these texts, in lower case."""
+        indices = [index for shape in shapes for index in self._by_shape.get(shape, ())]
+        return [self._cut(index, 0, _AFTER) for index in sorted(indices)[:MOST_LINES_A_WORD]]
 
     def _spans(self, word: bytes) -> tuple[list[tuple[int, int]], int]:
         """Return (line, position) of the word, in the order of the log, and how many beyond."""

@@ -149,3 +149,211 @@ def test_a_refusal_is_told_in_its_own_figures() -> None:
     assert "6.9" in effects["max_model_len"]
     assert "6.96" not in effects["max_model_len"]
     assert effects["more_memory"].startswith("9.50 GiB are what")
+
+
+def test_what_a_request_is_made_of() -> None:
+    """17 layers, of which one is of multi-token prediction, and six blocks a state in three groups.
+
+    Six: one runs, one more for prefix caching, four speculated tokens; on a device without the
+    checkpoints of Hopper.
+    """
+    found = ask(
+        "To serve at least one request with the model's max seq len (131072), 9.5 GiB KV cache is"
+        " needed, which is larger than the available KV cache memory (6.91 GiB).",
+        "Qwen/Qwen3.8-27B", num_speculative_tokens=4, enable_prefix_caching=True, max_num_seqs=1,
+        block_size=64, device_capability="8.0",
+    )  # fmt: skip
+    texts = {note.code: note.text for note in figure_of(found, "needed_memory").reasons}
+    assert "3 groups of 6 × 16 mamba + 158 × 17 full_attention" in texts["request_parts"]
+    assert texts["draft_in_group"].startswith("1 of the 17 layers")
+    assert texts["state_blocks_each"].startswith("a state takes 6 blocks a group: 1 that runs, 1")
+    assert "draft_passed_over" not in {note.code for note in found.assumptions}
+
+
+# Lines that nothing bounds
+
+ALONE = "GPU KV cache size: 37,760 tokens"
+
+
+@pytest.mark.parametrize(
+    ("model", "memory"),
+    [("meta-llama/Llama-3.1-70B", "11.52 GiB"), ("deepseek-ai/DeepSeek-V3", "2.47 GiB")],
+)
+def test_tokens_alone_agree_with_nothing(model: str, memory: str) -> None:
+    """2,360 blocks are some memory of any model: what it is, and no verdict."""
+    item = figure_of(ask(ALONE, model), "kv_cache_tokens")
+    assert (item.agrees, item.computed) == (None, f"{memory} of memory")
+    assert [note.code for note in item.reasons] == ["pool_takes"]
+
+
+def test_tokens_that_no_blocks_make() -> None:
+    """37,761 is no multiple of 16: the two beside it are named."""
+    found = ask(ALONE.replace("760", "761"), "meta-llama/Llama-3.1-70B")
+    item = figure_of(found, "kv_cache_tokens")
+    assert (item.agrees, item.computed) == (False, "37,760 or 37,776 tokens")
+    assert [note.code for note in item.reasons] == ["no_blocks_print_it"]
+
+
+def test_a_concurrency_alone() -> None:
+    """4.61 requests of 8,192 tokens take 2,358 to 2,362 blocks of 2 MiB."""
+    found = ask(
+        "Maximum concurrency for 8,192 tokens per request: 4.61x", "meta-llama/Llama-3.1-8B"
+    )
+    item = figure_of(found, "max_concurrency")
+    assert (item.agrees, item.computed) == (None, "4.61 GiB of memory")
+
+
+def test_a_concurrency_beside_tokens_names_its_length() -> None:
+    """325,335 tokens over 9.93 are between 32,747 and 32,779: one multiple of 1,024 is 32,768."""
+    found = ask("fp8_per_token_head: KV pool 325,335 tokens\n9.93x", "google/gemma-4-26B-A4B-it")
+    assert figure_of(found, "max_concurrency").printed == "9.93x of 32,768 tokens"
+    assert figure_of(found, "max_concurrency").agrees
+
+
+@pytest.mark.parametrize("lines", ["9.93x\n8.00x", "x", "0.00x"])
+def test_a_bare_figure_that_says_nothing(lines: str) -> None:
+    """Two of them, or one that is no concurrency, are not read."""
+    found = ask(f"KV pool 325,335 tokens\n{lines}", "google/gemma-4-26B-A4B-it")
+    assert {item.name for item in found.figures} == {"kv_cache_tokens"}
+
+
+# Ranks that print their own
+
+
+def test_each_worker_prints_its_own_pool() -> None:
+    """3.30 GiB are 2,703 blocks, 43,248 tokens, and 3.26 are 42,720: both lines are right."""
+    found = ask(
+        "Available KV cache memory: 3.30 GiB\nAvailable KV cache memory: 3.26 GiB\n"
+        "GPU KV cache size: 43,248 tokens\n"
+        "Maximum concurrency for 8,192 tokens per request: 5.28x\n"
+        "GPU KV cache size: 42,720 tokens\n"
+        "Maximum concurrency for 8,192 tokens per request: 5.21x",
+        "Qwen/Qwen3-14B", tensor_parallel_size=2, version="0.9.2",
+    )  # fmt: skip
+    assert [item.agrees for item in found.figures] == [True] * 6
+    first, last = [item for item in found.figures if item.name == "kv_cache_tokens"]
+    assert next(note.code for note in first.reasons) == "rank_prints_own"
+    assert last.computed == "42,720 tokens"
+    assert found.formulas[-1] == "blocks = 2670, by the printed figures"
+
+
+def test_a_line_that_is_no_rank_s_own() -> None:
+    """A larger figure that no printed memory gives is not checked."""
+    found = ask(
+        "Available KV cache memory: 3.26 GiB\nGPU KV cache size: 50,000 tokens\n"
+        "GPU KV cache size: 42,720 tokens", "Qwen/Qwen3-14B", tensor_parallel_size=2,
+    )  # fmt: skip
+    assert [item.agrees for item in found.figures] == [True, None, True]
+
+
+def test_the_rank_that_decides_may_be_in_no_line() -> None:
+    """8.69 GiB hold 94,960 tokens of 98,304 B; the pool's 81,536 are another rank's 7.46 GiB."""
+    found = ask(
+        "the rest of the memory reserved for KV Cache is 8.69GiB\n"
+        + REFUSED.replace("32768", "131072").replace("26064", "81536"),
+        "deepseek-ai/DeepSeek-R1-Distill-Qwen-14B",
+    )
+    assert "smallest_rank_unseen" in reasons(found, "available_memory")
+    item = figure_of(found, "stored_tokens")
+    assert (item.agrees, item.computed) == (None, "at most 94,960 tokens")
+    codes = {note.code for figure in found.figures for note in figure.reasons}
+    assert "inferred" not in codes
+    assert "inferred_partly" in codes
+
+
+# What is printed twice, and what is not the cache
+
+
+def test_a_line_that_overstates() -> None:
+    """Whisper's pool over two groups is 215,920; with encoder positions reserved 77,509 fit."""
+    found = ask(
+        "Available KV cache memory: 16.47 GiB\nGPU KV cache size: 215,920 tokens\n"
+        "Maximum concurrency for 448 tokens per request: 173.01x", "openai/whisper-large-v3",
+    )  # fmt: skip
+    (text,) = [
+        note.text
+        for note in figure_of(found, "kv_cache_tokens").reasons
+        if note.code == "blocks_of_one_group"
+    ]
+    assert "overstates" in text
+    assert "understates" not in text
+    assert "77,509" in text
+
+
+def test_the_memory_of_a_refusal_is_one_figure() -> None:
+    """A refusal repeats the memory that its line already gave."""
+    refusal = (
+        "To serve at least one request with the models's max seq len (262144), (62.00 GiB KV cache"
+        " is needed, which is larger than the available KV cache memory (48.66 GiB)."
+    )
+    model = "Qwen/Qwen3-Coder-480B-A35B-Instruct"
+    for log in (refusal, f"Available KV cache memory: 48.66 GiB\n{refusal}"):
+        names = [item.name for item in ask(log, model).figures]
+        assert names.count("available_memory") == 1
+
+
+def test_a_budget_whose_terms_leave_another_sum() -> None:
+    """71.24 less 14.99, 0.14 and 9.37 leave 46.74 GiB, not the 40.00 printed: 6.74 below."""
+    found = ask(
+        "the current vLLM instance can use total_gpu_memory (79.15GiB) x gpu_memory_utilization"
+        " (0.90) = 71.24GiB\nmodel weights take 14.99GiB; non_torch_memory takes 0.14GiB; PyTorch"
+        " activation peak memory takes 9.37GiB; the rest of the memory reserved for KV Cache is"
+        " 40.00GiB.", "meta-llama/Llama-3.1-8B",
+    )  # fmt: skip
+    item = figure_of(found, "budget")
+    assert (item.agrees, item.difference) == (False, "-6.74 GiB")
+    assert [note.code for note in item.reasons] == ["budget_differs", "budget"]
+
+
+def test_two_lines_that_differ_show_no_contradiction() -> None:
+    """Without a model the quotient of two lines that count different things is not put beside."""
+    found = ask(
+        "GPU KV cache size: 75,840 tokens\nMaximum concurrency for 120,000 tokens per request:"
+        " 2.48x"
+    )
+    item = figure_of(found, "max_concurrency")
+    assert (item.agrees, item.computed) == (None, None)
+    assert "297,600 tokens of such requests fit, not 75,840" in item.reasons[0].text
+
+
+# Errors alone
+
+NO_ROOM = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total"
+    " capacity of 23.58 GiB of which 1.21 GiB is free."
+)
+NO_ROOM_BEFORE = (
+    "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 594.00 MiB (GPU 0; 23.69"
+    " GiB total capacity; 22.10 GiB already allocated; 105.06 MiB free; 22.50 GiB reserved)"
+)
+
+
+@pytest.mark.parametrize(
+    ("log", "printed", "short", "share"),
+    [
+        (NO_ROOM, "2.00 GiB asked for, 1.21 GiB free", "0.79 GiB", "0.034"),
+        (NO_ROOM_BEFORE, "594.00 MiB asked for, 105.06 MiB free", "0.48 GiB", "0.021"),
+        ("CUDA out of memory. Tried to allocate 2.00 GiB", "2.00 GiB asked for", "", None),
+    ],
+)
+@pytest.mark.parametrize("engine", [None, "vllm"])
+def test_an_error_of_memory_alone(
+    log: str, printed: str, short: str, share: str | None, engine: str | None
+) -> None:
+    """What was asked for and free is a figure, whoever asked; what is short is advice."""
+    found = ask(log, None, engine=engine)
+    item = figure_of(found, "out_of_memory")
+    assert (item.printed, item.difference, item.agrees) == (printed, short, None)
+    missing = {note.code for note in found.missing}
+    assert missing.isdisjoint({"no_figures", "unknown_engine"})
+    assert ("engine_of_error" in missing) is (engine is None)
+    said = " ".join(f"{item.change.text} {item.effect.text}" for item in found.advice)
+    assert (share is None) is (not said)
+    assert share is None or share in said
+
+
+def test_no_memory_left_is_a_figure_too() -> None:
+    """The error alone says that nothing is left, and which line says how much is short."""
+    found = ask("ValueError: No available memory for the cache blocks.")
+    assert reasons(found, "available_memory") == {"nothing_is_left"}
+    assert "no_figures" not in {note.code for note in found.missing}

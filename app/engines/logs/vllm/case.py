@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from app.domain.notes import Note
 from app.domain.state import ModelState
 from app.engines.logs.kinds import Reads
+from app.engines.logs.numbers import gib_text
 from app.engines.logs.sentences import NO_MODEL, inferred_note, not_reproduced_note
 from app.engines.logs.vllm.evidence import (
     UNBOUNDED,
@@ -84,6 +85,21 @@ class Case:
         return max(rank.bytes_per_block for rank in self.fit.plan.ranks) or 1
 
     @property
+    def pool_is_free(self) -> bool:
+        """Whether nothing but one line bounds the pool, so that some pool prints whatever it says.
+
+        Lines of the tokens and of the concurrency bound each other.
+        """
+        evidence = self.evidence
+        kinds = (evidence.tokens, evidence.concurrencies, evidence.blocks, evidence.too_long)
+        return not self.knows_memory and sum(map(bool, kinds)) == 1
+
+    def gib_of_blocks(self, span: Span) -> str:
+        """Return the memory of so many blocks on one rank, in GiB."""
+        low, high = (gib_text(blocks * self.unit_bytes) for blocks in span)
+        return low if low == high else f"{low} to {high}"
+
+    @property
     def knows_memory(self) -> bool:
         """Whether a line gives the memory that the pool was cut from."""
         return self.fit is not None and self.fit.from_memory[1] < UNBOUNDED
@@ -107,3 +123,13 @@ def inferred(case: Case) -> tuple[Note, ...]:
 def not_reproduced(case: Case) -> tuple[Note, ...]:
     """Return the sentence for a figure that no usual setting gives."""
     return () if case.fit is None else (not_reproduced_note(case.fit.settings),)
+
+
+def pool_takes(case: Case, span: Span) -> Note:
+    """Return the sentence for a line that nothing else bounds: the memory that it takes."""
+    return Note(
+        "pool_takes",
+        "at {unit} B a block the pool takes {size} on each rank; no line gives the memory that it"
+        " was cut from, so there is nothing to check it against",
+        {"unit": f"{case.unit_bytes:,}", "size": case.gib_of_blocks(span)},
+    )

@@ -62,6 +62,29 @@ class Evidence:
     memory_bytes: int | None = None
 
     @property
+    def of_pool(self) -> Evidence:
+        """The same without lines that only a larger rank's memory gives: each may print its own.
+
+        Workers did until 0.11, and engines of data parallelism still do; the pool is the smallest.
+        """
+        least: dict[int, tuple[Found, int, Printed]] = {}
+        for row in self.concurrencies:
+            now = least.setdefault(row[1], row)
+            if row[2].value < now[2].value:
+                least[row[1]] = row
+        tokens = min(self.tokens, key=lambda pair: pair[1], default=None)
+        return replace(
+            self,
+            tokens=() if tokens is None else (tokens,),
+            concurrencies=tuple(least.values()),
+        )
+
+    @property
+    def has_several_memories(self) -> bool:
+        """Whether ranks printed different memories."""
+        return len({memory.printed.text for memory in self.memories}) > 1
+
+    @property
     def smallest(self) -> Memory | None:
         """The least memory that any rank printed."""
         return min(self.memories, key=lambda memory: memory.printed.value, default=None)
@@ -227,6 +250,11 @@ class PrintRule:
         if self.tokens(first) != tokens:
             return NONE
         return first, self._least(tokens + 1, first, high) - 1
+
+    def around(self, tokens: int) -> tuple[int, int]:
+        """Return the nearest figures below and above one that no number of blocks prints."""
+        first = self._least(tokens, 0, _MOST_BLOCKS)
+        return self.tokens(max(first - 1, 0)), self.tokens(first)
 
     def _least(self, tokens: int, low: int, high: int) -> int:
         """Return the least blocks that print at least so many tokens; the line never falls."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 
 from app.domain.notes import Note
-from app.engines.logs.arguments import Arguments
+from app.engines.logs.agreement import settled
+from app.engines.logs.arguments import Arguments, read_arguments
 from app.engines.logs.kinds import ANY, VLLM, Reads, read_kinds
 from app.engines.logs.result import Explained
 from app.engines.logs.sentences import NO_MODEL
 from app.engines.logs.text import LogText
+from app.engines.logs.vllm.abridged import with_bare_concurrency
 from app.engines.logs.vllm.advice import Wish, advice_of
 from app.engines.logs.vllm.case import Case
 from app.engines.logs.vllm.era import Era, era_of
@@ -19,6 +22,7 @@ from app.engines.logs.vllm.figures import figures_of
 from app.engines.logs.vllm.fit import Shape, fit
 from app.engines.logs.vllm.remarks import remarks_of
 from app.engines.logs.vllm.settings import Known, known_settings
+from app.engines.logs.vllm.starts import joined, starts_of
 from app.engines.logs.vllm.working import working_of
 from app.engines.model import EngineModel
 from app.engines.vllm import VllmPlan
@@ -45,11 +49,35 @@ def explain_vllm(
 ) -> Explained:
     """Return a vLLM log explained; `given` are settings that the log does not show.
 
+    Where it holds several starts, each is judged by its own lines, and the last one advised.
+
     Raises:
         DomainError: for a setting in `given` that is wrong.
 
     """
-    reads, passed_over = read_kinds(log, (*VLLM, *ANY))
+    lines, passed_over = read_kinds(log, (*VLLM, *ANY))
+    length = given.get("max_model_len") or arguments.integer("max_model_len", "max_seq_len")
+    reads = with_bare_concurrency(log, lines, length if isinstance(length, int) else None)
+    starts = starts_of(reads)
+    if len(starts) == 1:
+        return replace(_start(reads, arguments, model, given, wish), lines_passed_over=passed_over)
+    answers: list[Explained] = []
+    own = arguments
+    for start in starts:
+        said = read_arguments(log, start.first, start.end)
+        own = said if said.values else own
+        answers.append(_start(start.reads, own, model, given, wish))
+    return replace(joined(starts, answers), lines_passed_over=passed_over)
+
+
+def _start(
+    reads: Reads,
+    arguments: Arguments,
+    model: EngineModel | None,
+    given: Mapping[str, object],
+    wish: Wish,
+) -> Explained:
+    """Return one start explained."""
     asked = given.get("version")
     era = era_of(reads, asked if isinstance(asked, str) else None)
     known = known_settings(reads, arguments, given)
@@ -62,7 +90,7 @@ def explain_vllm(
         version_guess=era.text,
         version_used=None if plan is None else plan.version,
         model_name=None if model is None else model.name,
-        figures=figures_of(case),
+        figures=settled(figures_of(case)),
         advice=advice_of(case, wish),
         remarks=remarks_of(case, known),
         settings=dict(case.fit.settings if case.fit is not None else known.settings),
@@ -71,7 +99,6 @@ def explain_vllm(
         assumptions=_assumptions(era, model, plan),
         formulas=working_of(case),
         implied_bytes_per_token=_implied(evidence),
-        lines_passed_over=passed_over,
     )
 
 
@@ -79,6 +106,9 @@ def _assumptions(era: Era, model: EngineModel | None, plan: VllmPlan | None) -> 
     if plan is None:
         return ()
     own = () if model is None else model.assumptions
+    if any(name.startswith("draft.") for layers in plan.layer_specs for name in layers):
+        # They are in the plan, beside the model's own layers.
+        own = tuple(note for note in own if note.code != "draft_passed_over")
     if era.said is None or era.exact:
         return (*own, *plan.assumptions)
     if era.first_engine:
@@ -118,9 +148,13 @@ def _case(
             if refusal.field and refusal.field[0] in given:
                 raise refusal
             why = Note(refusal.code, refusal.template, refusal.params)
-    several = known.tensor_ranks_shown is not None or any(
-        (found.settings if found is not None else known.settings).get(name, 1) != 1
-        for name in ("tensor_parallel_size", "pipeline_parallel_size")
+    several = (
+        evidence.has_several_memories
+        or known.tensor_ranks_shown is not None
+        or any(
+            (found.settings if found is not None else known.settings).get(name, 1) != 1
+            for name in ("tensor_parallel_size", "pipeline_parallel_size")
+        )
     )
     return Case(
         model=model,

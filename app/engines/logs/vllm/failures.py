@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fractions import Fraction
 
 from app.domain.notes import Note
-from app.engines.logs.numbers import decimal, gib_text
+from app.engines.logs.numbers import gib_text
+from app.engines.logs.out_of_memory import failures
 from app.engines.logs.result import Advice
 from app.engines.logs.vllm.case import Case
 from app.engines.logs.vllm.table import least_bytes
@@ -86,29 +86,23 @@ def _covers(deficit: int, need: int) -> Note:
 
 def for_out_of_memory(case: Case) -> Iterator[Advice]:
     """Yield what would have left room for the allocation that failed."""
-    for found in case.reads.get("out_of_memory", ())[:1]:
-        size, unit, total, free, free_unit = found.groups
-        asked, device, there = decimal(size or ""), decimal(total or ""), decimal(free or "")
-        if asked is None or device is None or there is None or device.value <= 0:
+    for failure in failures(case.reads):
+        if failure.short_bytes is None or failure.free_bytes is None or failure.share is None:
             continue
-        scale = 2**30 if unit == "GiB" else 2**20
-        free_scale = {"GiB": 2**30, "MiB": 2**20}.get(free_unit or "", 1)
-        short = max(int(asked.value * scale - there.value * free_scale), 0)
-        share = Fraction(short, int(device.value * 2**30))
         yield Advice(
             change=Note(
                 "lower_utilization",
                 "--gpu-memory-utilization lower by at least {share}",
-                {"share": f"{float(share) + 0.0005:.3f}"},
+                {"share": failure.share},
             ),
             effect=Note(
                 "leaves_room",
                 "{short} more stay free on the device for what failed:"
                 " {asked} were asked for, {there} were free",
                 {
-                    "short": gib_text(short),
-                    "asked": gib_text(asked.value * scale),
-                    "there": gib_text(there.value * free_scale),
+                    "short": gib_text(failure.short_bytes),
+                    "asked": gib_text(failure.asked_bytes),
+                    "there": gib_text(failure.free_bytes),
                 },
             ),
         )

@@ -32,9 +32,10 @@ from app.engines.vllm.versions import release as release_named
 Settings = Mapping[str, object]
 MOST_PLANS = 300
 MOST_TRIALS = 20_000
-# A rank whose memory no line shows may have held less than the one that was printed.
+# A rank whose memory no line shows may have held less than the one that was printed: a seventh was
+# measured (tests/data/vllm_logs.json); by more than a fifth no two ranks are taken to differ.
 SMALLER_RANK_WEIGHT = 1.2
-_LEAST_SHARE = (1, 2)
+_LEAST_SHARE = (4, 5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +96,7 @@ def fit(
 
     Without a figure to fit, the plan of the known settings is all there is.
     """
+    evidence = evidence.of_pool
     best: Fit | None = None
     best_weight = 0.0
     refusal: DomainError | None = None

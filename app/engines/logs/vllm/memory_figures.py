@@ -27,6 +27,19 @@ def memory_figures(case: Case) -> Iterator[LogFigure]:
             yield _pool_memory(case, memory, is_smallest=memory is smallest)
 
 
+def nothing_figures(case: Case) -> Iterator[LogFigure]:
+    """Yield the error that no memory is left, where no line says how much is short."""
+    if case.evidence.memories:
+        return
+    for found in case.reads.get("nothing", ())[:1]:
+        note = Note(
+            "nothing_is_left",
+            "weights, activations and what else was taken fill the engine's share of the device;"
+            " the line 'Available KV cache memory' above the error says by how much they exceed it",
+        )
+        yield figure("available_memory", found, "0 GiB", unit="bytes", reasons=(note,))
+
+
 def _memory(memory: Memory, **rest: object) -> LogFigure:
     return figure(
         "available_memory",
@@ -87,7 +100,7 @@ def _pool_memory(case: Case, memory: Memory, *, is_smallest: bool) -> LogFigure:
             computed=computed,
             difference=difference,
             agrees=True,
-            reasons=(reason, *inferred(case)),
+            reasons=(reason, *_unseen(case), *inferred(case)),
         )
     reason = Note(
         "memory_differs",
@@ -97,6 +110,13 @@ def _pool_memory(case: Case, memory: Memory, *, is_smallest: bool) -> LogFigure:
     return _memory(
         memory, computed=computed, difference=difference, agrees=False, reasons=(reason,)
     )
+
+
+def _unseen(case: Case) -> tuple[Note, ...]:
+    """Say where the rank that decides is in no line of the log."""
+    if case.evidence.has_several_memories:
+        return ()
+    return (Note("smallest_rank_unseen", "no line here is of that rank: paste those of all ranks"),)
 
 
 # The budget of the device, where the log gives its terms.
@@ -124,6 +144,13 @@ def _sum(
     value = sum((sign * term.value for sign, term in terms), Fraction(0))
     slack = sum((term.half for _, term in terms), printed.half)
     agrees = abs(value - printed.value) <= slack
+    difference = "" if agrees else gib_text((printed.value - value) * _GIB)
+    off = Note(
+        "budget_differs",
+        "the printed terms leave {sum}; the other {difference} are in none of them, so a term is"
+        " missing here, or the line is no engine's",
+        {"sum": gib_text(value * _GIB), "difference": difference},
+    )
     note = Note(
         "budget",
         "{formula}: each term is rounded, so the sum may be off by {slack} GiB",
@@ -137,7 +164,8 @@ def _sum(
         agrees=agrees,
         unit="bytes",
         interval=printed.bytes("GiB"),
-        reasons=(note,),
+        difference=difference,
+        reasons=(note,) if agrees else (off, note),
     )
 
 

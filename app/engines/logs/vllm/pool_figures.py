@@ -1,4 +1,4 @@
-"""The tokens, concurrency and blocks lines against the plan."""
+"""The concurrency and blocks lines against the plan."""
 
 from __future__ import annotations
 
@@ -9,121 +9,11 @@ from app.domain.notes import Note
 from app.engines.logs.kinds import Found
 from app.engines.logs.numbers import Printed, gib_text
 from app.engines.logs.result import LogFigure, figure
-from app.engines.logs.vllm.case import Case, inferred, not_reproduced, unchecked
-from app.engines.logs.vllm.evidence import PrintRule
-from app.engines.logs.vllm.hypotheses import lines_agree
+from app.engines.logs.vllm.case import Case, inferred, not_reproduced, pool_takes, unchecked
+from app.engines.logs.vllm.evidence import PrintRule, blocks_of_memory, intersect
+from app.engines.logs.vllm.parts import request_parts
 
 _GIB = 2**30
-
-
-# The tokens line.
-
-
-def tokens_figures(case: Case) -> Iterator[LogFigure]:
-    """Yield the tokens line, as that release counts it."""
-    for found, tokens in case.evidence.tokens:
-        rest: dict[str, object] = {"unit": "tokens"}
-        if case.fit is None or case.rule is None or case.blocks is None:
-            yield _tokens_alone(case, found, tokens)
-            continue
-        rule, blocks = case.rule, case.blocks
-        if case.knows_memory and not case.fit.smaller_rank:
-            low, high = (rule.tokens(number) for number in case.fit.from_memory)
-            rest["interval"] = (low, high)
-        own = rule.tokens(blocks)
-        agrees = case.allows(rule.blocks_of_tokens(tokens))
-        own = tokens if agrees else own
-        rest["computed"] = f"{own:,} tokens"
-        if not agrees:
-            rest["difference"] = f"{tokens - own:+,} tokens"
-        yield figure(
-            "kv_cache_tokens",
-            found,
-            f"{tokens:,} tokens",
-            agrees=agrees or (None if case.open else False),
-            reasons=(*_tokens_reasons(case, rule, blocks), *inferred(case))
-            if agrees
-            else not_reproduced(case),
-            **rest,
-        )
-
-
-def _tokens_alone(case: Case, found: Found, tokens: int) -> LogFigure:
-    """Without a model the line is checked against the concurrency line, where that is possible."""
-    for _, length, printed in case.evidence.concurrencies:
-        if lines_agree(case.evidence):
-            low, high = printed.low * length, printed.high * length
-            note = Note(
-                "two_lines_agree",
-                "it is the concurrency line times its length, as"
-                " releases since 0.20.1 print it for any model and all print it for layers"
-                " that are alike",
-            )
-            return figure(
-                "kv_cache_tokens",
-                found,
-                f"{tokens:,} tokens",
-                unit="tokens",
-                agrees=True,
-                computed=f"{printed.text} × {length:,} = {int(printed.value * length):,} tokens",
-                interval=(int(low), int(high)),
-                reasons=(note, *unchecked(case)),
-            )
-    return figure(
-        "kv_cache_tokens", found, f"{tokens:,} tokens", unit="tokens", reasons=unchecked(case)
-    )
-
-
-def _tokens_reasons(case: Case, rule: PrintRule, blocks: int) -> Iterator[Note]:
-    plan = case.plan
-    assert plan is not None  # noqa: S101 - asked before
-    real = int(rule.concurrency(blocks) * rule.length)
-    if not rule.release.has_groups or (
-        rule.groups == 1 and rule.smallest_block * rule.request_blocks == rule.length
-    ):
-        yield Note(
-            "blocks_times_size",
-            "{blocks} blocks of {size} tokens each",
-            {"blocks": f"{blocks:,}", "size": rule.smallest_block},
-        )
-    elif rule.release.prints_concurrency_tokens:
-        yield Note(
-            "concurrency_times_length",
-            "since 0.20.1 this line is the concurrency times the"
-            " longest request, {blocks} / {request} × {length}: the same memory prints"
-            " another figure at another max_model_len",
-            {
-                "blocks": f"{blocks:,}",
-                "request": f"{rule.request_blocks:,}",
-                "length": f"{rule.length:,}",
-            },
-        )
-    elif rule.groups > 1:
-        yield Note(
-            "blocks_of_one_group",
-            "until 0.20.0 this line is {blocks} blocks // {groups}"
-            " groups × {size} tokens, which understates a model whose layers differ: by the"
-            " concurrency line {real} tokens fit",
-            {
-                "blocks": f"{blocks:,}",
-                "groups": rule.groups,
-                "size": rule.smallest_block,
-                "real": f"{real:,}",
-            },
-        )
-    else:
-        yield Note(
-            "blocks_times_size",
-            "{blocks} blocks of {size} tokens each",
-            {"blocks": f"{blocks:,}", "size": rule.smallest_block},
-        )
-    if rule.context_ranks > 1:
-        yield Note(
-            "context_ranks",
-            "each of {ranks} context-parallel ranks keeps every {ranks}th"
-            " position, so the pool holds {ranks} times the tokens of one rank",
-            {"ranks": rule.context_ranks},
-        )
 
 
 # The concurrency line.
@@ -140,8 +30,19 @@ def concurrency_figures(case: Case) -> Iterator[LogFigure]:
         if case.fit is None or case.rule is None or case.blocks is None:
             yield _concurrency_alone(case, found, length, printed, rest)
             continue
+        span = case.rule.blocks_of_concurrency(printed)
+        if case.pool_is_free:
+            yield figure(
+                "max_concurrency", found, text,
+                computed=f"{case.gib_of_blocks(span)} of memory",
+                reasons=(pool_takes(case, span), _WORST_CASE), **rest,
+            )  # fmt: skip
+            continue
         own = case.rule.concurrency(case.blocks)
-        agrees = case.allows(case.rule.blocks_of_concurrency(printed))
+        agrees = case.allows(span)
+        if not agrees and (found, length, printed) not in case.evidence.of_pool.concurrencies:
+            yield _own_concurrency(case, case.rule, found, length, printed, rest)
+            continue
         if not agrees:
             rest["difference"] = f"{float(printed.value - own):+.2f}"
         yield figure(
@@ -155,6 +56,24 @@ def concurrency_figures(case: Case) -> Iterator[LogFigure]:
             else not_reproduced(case),
             **rest,
         )
+
+
+def _own_concurrency(
+    case: Case, rule: PrintRule, found: Found, length: int, printed: Printed,
+    rest: dict[str, object],
+) -> LogFigure:  # fmt: skip
+    """Return the line of a rank with more memory than the pool, beside its own tokens line."""
+    assert case.fit is not None  # noqa: S101 - asked before
+    spans = [blocks_of_memory(case.fit.plan, *memory.bytes) for memory in case.evidence.memories]
+    span = rule.blocks_of_concurrency(printed)
+    agrees = any(low <= high for low, high in (intersect(own, span) for own in spans))
+    note = Note("rank_prints_own_concurrency",
+                "each worker prints its own until 0.11; the engine's is the smallest")  # fmt: skip
+    return figure(
+        "max_concurrency", found, f"{printed.text}x of {length:,} tokens",
+        computed=f"{printed.text}x" if agrees else None, agrees=True if agrees else None,
+        reasons=(note, *(inferred(case) if agrees else ())), **rest,
+    )  # fmt: skip
 
 
 def _concurrency_alone(
@@ -193,7 +112,6 @@ def _concurrency_alone(
         "max_concurrency",
         found,
         text,
-        computed=f"{float(own):.2f}x",
         reasons=(note, *unchecked(case)),
         **rest,
     )
@@ -224,6 +142,8 @@ def _concurrency_reasons(case: Case) -> Iterator[Note]:
         yield Note(
             "tokens_over_length", "the pool's tokens over {length}", {"length": f"{rule.length:,}"}
         )
+    if rule.release.has_groups:
+        yield from request_parts(plan)
     yield _WORST_CASE
 
 

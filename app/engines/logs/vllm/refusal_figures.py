@@ -12,6 +12,7 @@ from app.engines.logs.result import LogFigure, figure
 from app.engines.logs.vllm.case import MEASURED, Case, inferred, not_reproduced, unchecked
 from app.engines.logs.vllm.evidence import Refused
 from app.engines.logs.vllm.fit import estimates_between
+from app.engines.logs.vllm.parts import request_parts
 from app.engines.logs.vllm.stages import charges_all_layers, needs_text
 from app.engines.vllm import VllmPlan
 
@@ -64,7 +65,7 @@ def too_long_figures(case: Case) -> Iterator[LogFigure]:
             own = blocks_held if agrees else high
             computed = f"{own * case.rule.smallest_block:,} tokens"
             if not agrees and case.fit.smaller_rank:
-                agrees = None
+                agrees, computed = None, f"at most {computed}"
         elif any(number == blocks_held for _, number, _ in case.evidence.blocks):
             agrees, computed = True, f"{blocks_held * case.rule.smallest_block:,} tokens"
         yield figure(
@@ -96,7 +97,9 @@ def refusal_figures(case: Case) -> Iterator[LogFigure]:
     """Yield a refusal's needed and available memory, and the length that it says would fit."""
     for refused in case.evidence.refused:
         yield _needed(case, refused)
-        if refused.available is not None:
+        # The line of the memory itself is a figure already where both print the same.
+        printed = {memory.printed.value for memory in case.evidence.memories}
+        if refused.available is not None and refused.available.value not in printed:
             yield figure(
                 "available_memory",
                 refused.found,
@@ -141,6 +144,7 @@ def _needed(case: Case, refused: Refused) -> LogFigure:
 
 def _needed_reasons(plan: VllmPlan) -> Iterator[Note]:
     unit = max(rank.bytes_per_block for rank in plan.ranks)
+    yield from request_parts(plan)
     yield Note(
         "request_blocks",
         "one request of {length} tokens takes {blocks} blocks of {unit} B",
