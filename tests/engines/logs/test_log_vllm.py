@@ -64,7 +64,7 @@ def test_the_smallest_rank_makes_the_pool() -> None:
         "Qwen/Qwen3-235B-A22B", tensor_parallel_size=4,
     )  # fmt: skip
     assert figure_of(found, "available_memory").difference == "0.09 GiB"
-    assert reasons(found, "available_memory") == {"smallest_rank"}
+    assert reasons(found, "available_memory") == {"smallest_rank", "smallest_rank_unseen"}
     assert figure_of(found, "kv_cache_tokens").interval is None
     assert "per_rank" in remarks(found)
 
