@@ -670,3 +670,22 @@ def test_fuzzed_settings_are_answered_or_refused(
     except DomainError as error:
         refusal = error
     assert tokens >= 0 if refusal is None else bool(refusal.field and str(refusal))
+
+
+# Versions
+
+
+@pytest.mark.parametrize("version", ["0.5", "v0.21.0", "1.0.0rc1", "1.3"])
+def test_releases_that_were_made_are_taken(version: str) -> None:
+    """The ends of every series are releases; a leading v and what stands behind are allowed."""
+    assert planned(DENSE, version=version, max_tokens=640).version.startswith(
+        version[:3].lstrip("v")
+    )
+
+
+@pytest.mark.parametrize("version", ["0.22", "0.33.0", "1.4", "9.9", 0.33, 5])
+def test_what_is_no_release_is_refused(version: object) -> None:
+    """A version is a release as text; none is put in the place of one that was never made."""
+    with pytest.raises((Unknown, OutOfRange)) as refused:
+        planned(DENSE, version=version, max_tokens=640)
+    assert refused.value.field == ("version",)

@@ -16,6 +16,8 @@ from app.engines.setting_values import SettingValues, named_settings
 
 OLDEST = (0, 3, 6)
 NEWEST = (0, 5, 23)
+# The last release of each series that had one after it.
+_LAST_OF_SERIES = {(0, 3): 6, (0, 4): 10}
 MAX_RANKS = 1024
 MAX_TOKENS = 10**10
 MAX_PAGE_TOKENS = 4096
@@ -131,14 +133,16 @@ def version_named(name: object) -> tuple[int, ...]:
     """Return a release as numbers, the newest known for None.
 
     Raises:
-        Unknown: for what is no release.
+        Unknown: for what is no release, or one that was never made.
         OutOfRange: for a release older or newer than those that were read.
 
     """
     if name is None:
         return NEWEST
-    match = re.fullmatch(r"v?(\d+)\.(\d+)\.(\d+)(?:\.post(\d+))?", name) if isinstance(
-        name, str) else None  # fmt: skip
+    match = re.fullmatch(
+        r"v?(\d{1,4})\.(\d{1,4})\.(\d{1,4})(?:\.post(\d{1,4}))?",
+        name if isinstance(name, str) else "",
+    )
     if match is None:
         raise Unknown("{field} must be a release such as 0.5.23, got {value}", field="version",
                       value=shown(name))  # fmt: skip
@@ -151,6 +155,11 @@ def version_named(name: object) -> tuple[int, ...]:
             high=".".join(map(str, NEWEST)),
             value=shown(name),
         )
+    last = _LAST_OF_SERIES.get((version[0], version[1]))
+    if last is not None and version[2] > last:
+        raise Unknown("{field} {value} is no release: the last of its series is {last}",
+                      field="version", value=shown(name),
+                      last=".".join(map(str, (*version[:2], last))))  # fmt: skip
     return version
 
 

@@ -12,6 +12,8 @@ from app.domain.notes import Note
 from app.engines.setting_values import SettingValues, named_settings
 
 OLDEST, NEWEST = (0, 5), (1, 3)
+# The last release of the series that had another after it.
+_LAST_OF_SERIES = {0: 21}
 MAX_RANKS = 1024
 MAX_TOKENS = 10**10
 MAX_BLOCK_TOKENS = 1024
@@ -81,7 +83,7 @@ def version_named(name: object) -> tuple[int, int]:
     """Return a release as major and minor number, the newest known for None.
 
     Raises:
-        Unknown: for what is no release.
+        Unknown: for what is no release, or one that was never made.
         OutOfRange: for a release older or newer than those that were read.
 
     """
@@ -96,6 +98,10 @@ def version_named(name: object) -> tuple[int, int]:
     if not OLDEST <= version <= NEWEST:
         raise OutOfRange("{field} must be between {low} and {high}, got {value}", field="version",
                          low="0.5", high="1.3", value=shown(name))  # fmt: skip
+    last = _LAST_OF_SERIES.get(version[0])
+    if last is not None and version[1] > last:
+        raise Unknown("{field} {value} is no release: the last of its series is {last}",
+                      field="version", value=shown(name), last=f"{version[0]}.{last}")  # fmt: skip
     return version
 
 
