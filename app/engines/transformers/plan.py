@@ -219,12 +219,23 @@ def _encoder_tokens(asked: Settings, model: Model, layers: list[CacheLayer]) -> 
 
     """
     if not any(layer.has_encoder for layer in layers):
+        if asked.encoder_tokens is not None:
+            model.text.assume(
+                "no_encoder", "encoder_tokens changes nothing: no layer here attends to an encoder"
+            )
         return None
     fields, kind = model.text, model.text.model_type
     named = model.architecture
     alone = kind in _ALONE and (not named or named.endswith("ForCausalLM"))
     if kind == "whisper" and not (named and alone):
-        return fields.integer("max_source_positions", high=MAX_TOKENS)
+        padded = fields.integer("max_source_positions", high=MAX_TOKENS)
+        if asked.encoder_tokens not in (None, padded):
+            fields.assume(
+                "audio_padded",
+                "encoder_tokens changes nothing: the audio is padded to {tokens} positions",
+                tokens=padded,
+            )
+        return padded
     if asked.encoder_tokens is not None:
         return asked.encoder_tokens
     if kind == "mllama_text_model":

@@ -360,3 +360,22 @@ def test_ten_thousand_layers_take_no_time() -> None:
               "indexer_types": ["full", "shared"] * 5_000,
               "per_layer_config": {str(n): {"kv_lora_rank": 8} for n in range(10_000)}}  # fmt: skip
     assert len(plan(config, RUN).layers) == 10_000
+
+
+@pytest.mark.parametrize(
+    ("config", "tokens", "said"),
+    [
+        (LLAMA, 5, ["no_encoder"]),
+        (LLAMA, None, []),
+        (WHISPER, 3, ["audio_padded"]),
+        (WHISPER, 1500, []),
+        (BART, 11, []),
+    ],
+)
+def test_an_encoder_length_that_changes_nothing_is_noted(
+    config: dict[str, Any], tokens: int | None, said: list[str]
+) -> None:
+    """Without an encoder, or where its input is padded to one length, the setting has no effect."""
+    answer = plan(config, {**RUN, "encoder_tokens": tokens})
+    codes = [note.code for note in answer.assumptions]
+    assert [code for code in codes if code in ("no_encoder", "audio_padded")] == said
