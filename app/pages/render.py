@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse
 from app.domain.errors import DomainError
 from app.domain.notes import Note
 from app.domain.units import bytes_text, percent_text
+from app.pages.formulas import in_language
 from app.pages.navigation import NAVIGATION
 from app.web.assets import ROOT, asset_url
 from app.web.language import COOKIE, HTML_LANG, LANGUAGES, language_of, translations
@@ -63,6 +64,7 @@ def environment(language: str) -> Environment:
     env.install_gettext_translations(known, newstyle=True)  # type: ignore[attr-defined]
 
     env.filters["bytes"] = bytes_text
+    env.filters["formula"] = lambda text: in_language(text, known.gettext)
     env.filters["number"] = number_text
     env.filters["sentence"] = lambda item: sentence(item, language)
     env.filters["translated"] = known.gettext
