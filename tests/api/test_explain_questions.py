@@ -135,7 +135,7 @@ ROWS = [
         codes={"blocks_of_one_group", "worst_case"}),
     # Ten times the tokens in the next release, from the same memory: another count.
     Row(number=13, log="GPU KV cache size: 54,608 tokens", model="google/gemma-4-31B-it",
-        settings={"version": "0.20.0"}, computed={"kv_cache_tokens": "54,608 tokens"},
+        settings={"version": "0.20.0"}, computed={"kv_cache_tokens": "25.00 GiB of memory"},
         codes={"blocks_of_one_group", "fixed_and_slope"}),
     Row(number=13,
         log="GPU KV cache size: 384,522 tokens\n"

@@ -76,7 +76,7 @@ def out_of_memory_figures(reads: Reads) -> Iterator[LogFigure]:
         )
         short = failure.short_bytes
         yield figure(
-            "out_of_memory",
+            "failed_allocation",
             failure.found,
             failure.printed,
             difference="" if short is None else gib_text(short),

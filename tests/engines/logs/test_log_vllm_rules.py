@@ -183,7 +183,7 @@ def test_tokens_alone_agree_with_nothing(model: str, memory: str) -> None:
     """2,360 blocks are some memory of any model: what it is, and no verdict."""
     item = figure_of(ask(ALONE, model), "kv_cache_tokens")
     assert (item.agrees, item.computed) == (None, f"{memory} of memory")
-    assert [note.code for note in item.reasons] == ["pool_takes"]
+    assert [note.code for note in item.reasons] == ["pool_takes", "blocks_times_size"]
 
 
 def test_tokens_that_no_blocks_make() -> None:
@@ -342,7 +342,7 @@ def test_an_error_of_memory_alone(
 ) -> None:
     """What was asked for and free is a figure, whoever asked; what is short is advice."""
     found = ask(log, None, engine=engine)
-    item = figure_of(found, "out_of_memory")
+    item = figure_of(found, "failed_allocation")
     assert (item.printed, item.difference, item.agrees) == (printed, short, None)
     missing = {note.code for note in found.missing}
     assert missing.isdisjoint({"no_figures", "unknown_engine"})

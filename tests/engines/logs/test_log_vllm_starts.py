@@ -73,9 +73,9 @@ POOL = f"{MEMORY}\nGPU KV cache size: 327,680 tokens"
         f"vLLM API server version 0.11.0\n{POOL}\nvllm==0.10.2",
         f"the table says vllm 0.9.2\nvLLM API server version 0.11.0\n{POOL}",
         (
-            f"vLLM API server version 0.11.0\n(EngineCore_DP0 pid=1) INFO Initializing a V1 LLM engine"
-            f" (v0.11.0)\n{POOL}\n(EngineCore_DP1 pid=2) INFO Initializing a V1 LLM engine (v0.11.0)\n"
-            f"{POOL}"
+            "vLLM API server version 0.11.0\n"
+            f"(EngineCore_DP0 pid=1) Initializing a V1 LLM engine (v0.11.0)\n{POOL}\n"
+            f"(EngineCore_DP1 pid=2) Initializing a V1 LLM engine (v0.11.0)\n{POOL}"
         ),
     ],
 )

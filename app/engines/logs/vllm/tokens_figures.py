@@ -79,7 +79,8 @@ def _free_tokens(case: Case, rule: PrintRule, found: Found, tokens: int) -> LogF
     if span[0] <= span[1]:
         return figure(
             "kv_cache_tokens", found, text, unit="tokens",
-            computed=f"{case.gib_of_blocks(span)} of memory", reasons=(pool_takes(case, span),),
+            computed=f"{case.gib_of_blocks(span)} of memory",
+            reasons=(pool_takes(case, span), *_tokens_reasons(case, rule, span[0])),
         )  # fmt: skip
     below, above = rule.around(tokens)
     note = Note(
