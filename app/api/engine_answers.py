@@ -25,6 +25,9 @@ class RequestCostAnswer(Answer):
     saturating_bytes: int = Field(description="What the parts that stop growing take when full.")
     slope_bytes: int
     slope_tokens: int = Field(description="slope_bytes are added by every so many tokens.")
+    holds_from_tokens: int = Field(
+        description="From this length on a request takes these parts, begun blocks whole."
+    )
 
 
 class PlanAnswer(Answer):

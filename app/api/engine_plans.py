@@ -29,19 +29,20 @@ def _fields(source: object, into: type[Answer]) -> dict[str, object]:
     return {name: getattr(source, name) for name in into.model_fields if hasattr(source, name)}
 
 
-def _cost(fixed: int, saturating: int, slope: Fraction) -> a.RequestCostAnswer:
+def _cost(fixed: int, saturating: int, slope: Fraction, since: int) -> a.RequestCostAnswer:
     return a.RequestCostAnswer(
         fixed_bytes=fixed,
         saturating_bytes=saturating,
         slope_bytes=slope.numerator,
         slope_tokens=slope.denominator,
+        holds_from_tokens=since,
     )
 
 
 def _request_cost(cost: RequestCost) -> a.RequestCostAnswer:
     from app.engines.side_by_side import slope_of
 
-    return _cost(cost.fixed_bytes, cost.saturating_bytes, slope_of(cost))
+    return _cost(cost.fixed_bytes, cost.saturating_bytes, slope_of(cost), cost.all_full_at_tokens)
 
 
 def _spent(parts: tuple[Overhead, ...]) -> list[a.SpentAnswer]:
@@ -70,7 +71,12 @@ def vllm_answer(plan: vllm.VllmPlan, assumed: tuple[Note, ...]) -> a.VllmPlanAns
             )
             for part in plan.spent
         ],
-        request=_cost(plan.request.fixed_bytes, 0, plan.request.slope_bytes_per_token),
+        request=_cost(
+            plan.request.fixed_bytes,
+            0,
+            plan.request.slope_bytes_per_token,
+            plan.request.holds_from_tokens,
+        ),
         assumptions=notes_answer((*assumed, *plan.assumptions)),
         not_counted=notes_answer(plan.not_counted),
         kv_cache_dtype=plan.kv_cache_dtype,

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 # What a model without a length of its own is compared at.
 DEFAULT_CONTEXT_TOKENS = 32_768
+RANK_FIELDS = (
+    "tensor_parallel", "pipeline_parallel", "data_parallel", "decode_context_parallel",
+)  # fmt: skip
 NOT_COUNTED = (
     Note("weights", "the model's weights"),
     Note("activations", "activations, workspaces and captured graphs"),
@@ -44,18 +47,33 @@ class EngineRowAnswer(Answer):
     stopped: NoteAnswer | None = Field(
         description="Set where one request of the longest length does not fit: no start."
     )
-    tokens: int | None = Field(description="What the budget holds, as that engine counts.")
-    concurrency: float | None = Field(description="Requests of the longest length at once.")
+    tokens: int | None = Field(
+        description="What the whole memory holds of sequences of the longest length: concurrency"
+        " times that length."
+    )
+    concurrency: float | None = Field(
+        description="Requests of the longest length at once; engines without a pool hold whole"
+        " ones only."
+    )
     concurrency_exact: str | None
-    still_bytes: int | None = Field(description="Of a request: what does not grow any more.")
+    still_bytes: int | None = Field(
+        description="The fixed part of a request of at least holds_from_tokens."
+    )
     slope_bytes: int | None
     slope_tokens: int | None = Field(description="slope_bytes are added by every so many tokens.")
+    holds_from_tokens: int | None = Field(
+        description="From this length to the longest a request takes the fixed part and the slope,"
+        " begun blocks whole."
+    )
     request_bytes: int | None = Field(description="One request of the longest length.")
     need_bytes: int | None = Field(description="What of it the model needs, in this format.")
     lengths: list[LengthBytesAnswer]
     spent: list[SpentAnswer]
     formulas: list[str]
     printed: list[str]
+    remarks: list[NoteAnswer] = Field(
+        description="What the engine counts in its own words, and what it does not take."
+    )
     assumptions: list[NoteAnswer]
 
 
@@ -92,6 +110,7 @@ def compute_side_by_side(request: SideBySideRequest) -> SideBySide:
         key=None if pair is None else pair.key,
         # One format for both is no request to keep values in a format of their own.
         value=pair.value if pair is not None and isinstance(dtype, PairFormat) else None,
+        ranks={name: count for name in RANK_FIELDS if (count := getattr(request, name)) > 1},
     )
     return side_by_side(question, {str(name): given for name, given in request.settings.items()})
 
@@ -137,6 +156,7 @@ def _row(row: EngineRow) -> EngineRowAnswer:
         still_bytes=row.still_bytes,
         slope_bytes=None if row.slope is None else row.slope.numerator,
         slope_tokens=None if row.slope is None else row.slope.denominator,
+        holds_from_tokens=row.holds_from_tokens,
         request_bytes=row.request_bytes,
         need_bytes=row.need_bytes,
         lengths=[_length(length, size) for length, size in row.lengths],
@@ -148,5 +168,6 @@ def _row(row: EngineRow) -> EngineRowAnswer:
         ],
         formulas=list(row.formulas),
         printed=list(row.printed),
+        remarks=notes_answer(row.remarks),
         assumptions=notes_answer(row.notes),
     )

@@ -11,11 +11,15 @@ from app.api.schemas import FormatName, ModelInput, PairFormat, Strict
 MAX_AVAILABLE_BYTES = 2**53
 MAX_SETTINGS = 100
 MAX_LOG_CHARACTERS = 12 * 2**20
+MAX_COMPARED_TOKENS = 2**22
+MAX_WANTED_TOKENS = 2**31 - 1
+MAX_WANTED_REQUESTS = 2**20
 
 PlannedEngine = Literal["vllm", "llama_cpp", "sglang", "tensorrt_llm"]
 LogEngine = Literal["vllm", "llama_cpp", "sglang", "tensorrt_llm", "ollama"]
 EngineName = Literal["vllm", "llama_cpp", "sglang", "tensorrt_llm", "transformers"]
 AvailableBytes = Annotated[StrictInt, Field(ge=0, le=MAX_AVAILABLE_BYTES)]
+RankCount = Annotated[StrictInt, Field(ge=1, le=1024)]
 EngineSettings = Annotated[dict[str, Any], Field(max_length=MAX_SETTINGS)]
 
 
@@ -51,17 +55,24 @@ class SideBySideRequest(Strict):
         default=None, description="Format of the cache; left out, each engine's own."
     )
     available_bytes: Annotated[StrictInt, Field(ge=1, le=MAX_AVAILABLE_BYTES)]
-    context_tokens: Annotated[StrictInt, Field(ge=1, le=2**22)] | None = Field(
+    context_tokens: Annotated[StrictInt, Field(ge=1, le=MAX_COMPARED_TOKENS)] | None = Field(
         default=None, description="Longest request; left out, the model's own."
     )
     lengths: (
         Annotated[
-            list[Annotated[StrictInt, Field(ge=1, le=2**22)]], Field(min_length=1, max_length=12)
+            list[Annotated[StrictInt, Field(ge=1, le=MAX_COMPARED_TOKENS)]],
+            Field(min_length=1, max_length=12),
         ]
         | None
     ) = Field(default=None, description="Lengths of the single requests compared.")
+    tensor_parallel: RankCount = Field(
+        default=1, description="Of engines that have such ranks; each has the available bytes."
+    )
+    pipeline_parallel: RankCount = 1
+    data_parallel: RankCount = 1
+    decode_context_parallel: RankCount = 1
     settings: dict[EngineName, EngineSettings] = Field(
-        default_factory=dict, description="More settings, by engine."
+        default_factory=dict, description="More settings, by engine; `version` picks the era."
     )
 
     model_config = ConfigDict(
@@ -90,10 +101,10 @@ class ExplainRequest(Strict):
         description="Settings that the log does not show, named as the engine's own flags.",
     )
     engine: LogEngine | None = Field(default=None, description="Where the form leaves it open.")
-    want_context_tokens: Annotated[StrictInt, Field(ge=1, le=2**31 - 1)] | None = Field(
+    want_context_tokens: Annotated[StrictInt, Field(ge=1, le=MAX_WANTED_TOKENS)] | None = Field(
         default=None, description="The length that one wants to serve: advice says what it takes."
     )
-    want_concurrency: Annotated[StrictInt, Field(ge=1, le=2**20)] | None = Field(
+    want_concurrency: Annotated[StrictInt, Field(ge=1, le=MAX_WANTED_REQUESTS)] | None = Field(
         default=None, description="How many requests of that length at once."
     )
 

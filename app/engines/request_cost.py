@@ -3,6 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """A request's bytes as a fixed part and a slope, true from `from_tokens` to some longest one.
+
+    Between them a request takes `fixed_bytes` and `slope` bytes a token, begun blocks whole.
+    """
+
+    fixed_bytes: int
+    slope: Fraction
+    from_tokens: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +39,14 @@ class GrowingPart:
         if self.most_entries is not None:
             entries = min(entries, self.most_entries)
         return entries * self.bytes_per_entry
+
+    @property
+    def full_at_tokens(self) -> int | None:
+        """Return the length from which the part takes no more; None where it never stops."""
+        if self.most_entries is None:
+            return None
+        units = -(-self.most_entries // self.unit_entries)
+        return (units - 1) * self.unit_entries * self.tokens_per_entry + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +74,26 @@ class RequestCost:
             for part in self.parts
             if part.most_entries is None
         )
+
+    def growth(self, longest_tokens: int) -> Growth:
+        """Return the fixed part and the slope that hold up to that length, and from which on.
+
+        Parts that even the longest request does not fill still grow with it.
+        """
+        fixed, slope, since = self.fixed_bytes, Fraction(0), 1
+        for part in self.parts:
+            full = part.full_at_tokens
+            if part.most_entries is None or full is None or full > longest_tokens:
+                slope += Fraction(part.bytes_per_entry, part.tokens_per_entry)
+            else:
+                fixed += part.most_entries * part.bytes_per_entry
+                since = max(since, full)
+        return Growth(fixed_bytes=fixed, slope=slope, from_tokens=since)
+
+    @property
+    def all_full_at_tokens(self) -> int:
+        """Return the length from which no part that stops growing takes any more."""
+        return max((part.full_at_tokens or 1 for part in self.parts), default=1)
 
     @property
     def saturating_bytes(self) -> int:

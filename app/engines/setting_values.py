@@ -112,6 +112,23 @@ def _number(value: object, field: tuple[str | int, ...], *, low: float, high: fl
     return float(value)
 
 
+def own_names(given: Mapping[str, object], aliases: Mapping[str, str]) -> dict[str, object]:
+    """Return settings under their own names; `aliases` are other spellings of the same.
+
+    Raises:
+        Conflict: when a setting is given under two names.
+
+    """
+    found: dict[str, object] = {}
+    for name, value in given.items():
+        own = aliases.get(name, name)
+        if value is not None and found.get(own) is not None:
+            raise Conflict("{field} is given twice, under two names", field=own)
+        if value is not None or own not in found:
+            found[own] = value
+    return found
+
+
 def named_settings(
     given: Mapping[str, object],
     known: Iterable[str],
@@ -125,16 +142,10 @@ def named_settings(
 
     """
     names = frozenset(known)
-    values: dict[str, object] = {}
-    for name, value in given.items():
-        own = (aliases or {}).get(name, name)
-        if own not in names:
+    found = own_names(given, aliases or {})
+    for name in found:
+        if name not in names:
             raise Unknown("{field} is no setting of this engine; known are {known}",
                           field=str(name)[:_LONGEST_NAME],
                           known=", ".join(sorted(names)))  # fmt: skip
-        if value is None:
-            continue
-        if own in values:
-            raise Conflict("{field} is given twice, under two names", field=own)
-        values[own] = value
-    return SettingValues(values)
+    return SettingValues({name: value for name, value in found.items() if value is not None})

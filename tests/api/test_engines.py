@@ -59,6 +59,7 @@ def test_each_engine_plans(
     assert {name: answer[name] for name in expected} == expected
     assert answer["request"] == {
         "fixed_bytes": 0, "saturating_bytes": 0, "slope_bytes": 131_072, "slope_tokens": 1,
+        "holds_from_tokens": 1,
     }  # fmt: skip
     assert answer["printed"]
     assert answer["formula"]
@@ -71,6 +72,7 @@ def test_a_request_has_a_fixed_part_and_a_slope(client: TestClient) -> None:
     answer = post(client, "llama_cpp/plan", body)
     assert answer["request"]["slope_bytes"] == 36_864
     assert answer["request"]["saturating_bytes"] == 768 * 36_864
+    assert answer["request"]["holds_from_tokens"] == 513
     assert answer["total_bytes"] == (131_072 + 768) * 36_864
 
 
@@ -150,14 +152,16 @@ def test_layers_that_are_all_alike(client: TestClient) -> None:
     """In every engine a token takes the same; llama.cpp and Transformers hold whole requests."""
     found = rows(client, model=LLAMA, available_bytes=FORTY_GIB, lengths=[1_024])
     assert {name: row["tokens"] for name, row in found.items()} == {
-        "vllm": 327_680, "llama_cpp": 327_680, "sglang": 327_680, "tensorrt_llm": 327_680,
+        "vllm": 327_680, "llama_cpp": 262_144, "sglang": 327_680, "tensorrt_llm": 327_680,
         "transformers": 262_144,
     }  # fmt: skip
     assert {name: row["concurrency"] for name, row in found.items()} == {
         "vllm": 2.5, "llama_cpp": 2.0, "sglang": 2.5, "tensorrt_llm": 2.5, "transformers": 2.0,
     }  # fmt: skip
+    assert "up to 327680" in found["llama_cpp"]["remarks"][0]["text"]
     for row in found.values():
         assert row["still_bytes"] == 0
+        assert row["holds_from_tokens"] == 1
         assert row["slope_bytes"] == 131_072
         assert row["spent"] == []
         assert row["lengths"][0]["bytes"] == 134_217_728
@@ -212,6 +216,19 @@ def test_settings_of_one_engine(client: TestClient) -> None:
     assert found["sglang"]["tokens"] == 327_680
 
 
+def test_ranks_of_all_engines(client: TestClient) -> None:
+    """Ranks are asked once, and each engine takes them by its own name or says that it does not."""
+    found = rows(client, model=LLAMA, available_bytes=FORTY_GIB, tensor_parallel=2,
+                 settings={"vllm": {"version": "0.11.0"}})  # fmt: skip
+    assert {name: row["slope_bytes"] for name, row in found.items()} == {
+        "vllm": 65_536, "llama_cpp": 131_072, "sglang": 65_536, "tensorrt_llm": 65_536,
+        "transformers": 131_072,
+    }  # fmt: skip
+    assert found["vllm"]["version"] == "0.11.0"
+    assert found["llama_cpp"]["remarks"][0]["code"] == "ranks_not_taken"
+    assert found["sglang"]["remarks"] == []
+
+
 def test_numbers_alone_name_no_class(client: TestClient) -> None:
     """Without a config Transformers' class is not known; all others count by the layers."""
     found = rows(client, model=UNIFORM, available_bytes=FORTY_GIB)
@@ -228,6 +245,8 @@ def test_numbers_alone_name_no_class(client: TestClient) -> None:
         ({"lengths": [1] * 13}, ["body", "lengths"]),
         ({"context_tokens": 0}, ["body", "context_tokens"]),
         ({"kv_dtype": "fp17"}, ["body", "kv_dtype"]),
+        ({"tensor_parallel": 0}, ["body", "tensor_parallel"]),
+        ({"decode_context_parallel": 1_025}, ["body", "decode_context_parallel"]),
         ({"settings": {"vllm": {"nope": 1}}}, ["body", "settings", "vllm", "nope"]),
         ({"settings": {"nope": {}}}, ["body", "settings", "nope", "[key]"]),
     ],

@@ -28,11 +28,18 @@ from tests.engines.logs.asking import model_named
 GIB = 2**30
 
 
-def ask(model: str, *, gib: int = 40, context: int = 32_768, **more: object) -> SideBySide:
-    """Return a model's rows at three lengths."""
+def ask(
+    model: str,
+    *,
+    gib: int = 40,
+    context: int = 32_768,
+    lengths: tuple[int, ...] = (),
+    **more: object,
+) -> SideBySide:
+    """Return a model's rows, at three lengths unless others are given."""
     question = Question(
         model=model_named(model), available_bytes=gib * GIB, context_tokens=context,
-        lengths=(1_024, context // 2, context), **more,  # type: ignore[arg-type]
+        lengths=lengths or (1_024, context // 2, context), **more,  # type: ignore[arg-type]
     )  # fmt: skip
     return side_by_side(question, {})
 
@@ -64,6 +71,143 @@ def test_parts_add_up(model: str) -> None:
         sizes = [size for _, size in row.lengths]
         assert None not in sizes
         assert sizes == sorted(size for size in sizes if size is not None)
+
+
+@pytest.mark.parametrize("context", [300, 1_024, 8_192, 131_072])
+@pytest.mark.parametrize(
+    "model",
+    [
+        "meta-llama/Llama-3.1-8B", "google/gemma-3-27b-it", "openai/gpt-oss-20b",
+        "mistralai/Mistral-7B-v0.1", "meta-llama/Llama-4-Maverick-17B-128E-Instruct",
+        "Qwen/Qwen3-Next-80B-A3B-Instruct",
+    ],
+)  # fmt: skip
+def test_the_fixed_part_and_the_slope_hold_from_the_length_that_is_stated(
+    model: str, context: int
+) -> None:
+    """From there to the longest request they are its bytes, but for a begun block; below not."""
+    stated = {row.engine: row.holds_from_tokens for row in ask(model, context=context).rows}
+    since = {engine: length for engine, length in stated.items() if length is not None}
+    assert len(since) == 5
+    tried = sorted(
+        {
+            tokens
+            for length in since.values()
+            for tokens in (length - 64, length, length + 1, (length + context) // 2, context)
+            if 1 <= tokens <= context
+        }
+    )
+    for row in ask(model, context=context, lengths=tuple(tried)).rows:
+        assert row.still_bytes is not None
+        assert row.slope is not None
+        sizes = dict(row.lengths)
+        for tokens in tried:
+            size = sizes[tokens]
+            assert size is not None
+            rest = size - row.still_bytes - row.slope * tokens
+            if tokens >= since[row.engine]:
+                assert 0 <= rest <= row.slope * 4_096, (row.engine, tokens)
+            elif tokens == since[row.engine] - 64:
+                assert rest < 0, (row.engine, tokens)
+
+
+def test_where_windows_are_full() -> None:
+    """Gemma 3's windows of 1,024: vLLM keeps 2 × 8,192 in flight, llama.cpp 512 cells more."""
+    since = {
+        row.engine: row.holds_from_tokens
+        for row in ask("google/gemma-3-27b-it", context=131_072).rows
+    }
+    assert since == {
+        "vllm": 17_407, "llama_cpp": 1_281, "sglang": 1_024, "tensorrt_llm": 1,
+        "transformers": 1_023,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("gib", [1, 40])
+@pytest.mark.parametrize(
+    "model",
+    [
+        "meta-llama/Llama-3.1-8B", "google/gemma-3-27b-it", "mistralai/Mistral-7B-v0.1",
+        "meta-llama/Llama-3.1-405B", "Qwen/Qwen3-Next-80B-A3B-Instruct", "openai/gpt-oss-20b",
+    ],
+)  # fmt: skip
+def test_tokens_held_mean_the_same_in_every_row(model: str, gib: int) -> None:
+    """They are what the whole memory holds of requests of the length asked for."""
+    found = ask(model, gib=gib, context=131_072)
+    assert len(found.rows) == 5
+    for row in found.rows:
+        if row.tokens is None:
+            assert row.concurrency is None
+            assert row.stopped is not None
+            continue
+        assert row.concurrency is not None
+        assert row.tokens == int(row.concurrency * 131_072)
+        assert row.tokens < 2**30
+
+
+def remarks(found: SideBySide) -> dict[str, dict[str, str]]:
+    """Return what is remarked, by engine and code."""
+    return {row.engine: {note.code: note.text for note in row.remarks} for row in found.rows}
+
+
+def test_what_an_engine_counts_itself_is_said_in_its_words() -> None:
+    """Whole contexts and runs, pools of windows; what bounds nothing is no figure."""
+    gemma = remarks(ask("google/gemma-3-27b-it", context=131_072))
+    assert gemma["vllm"] == {}
+    assert "n_ctx could be up to 516096" in gemma["llama_cpp"]["one_context"]
+    assert "a pool of 81284 tokens" in gemma["sglang"]["own_window_pool"]
+    assert "whole runs only" in gemma["transformers"]["whole_runs"]
+    mistral = remarks(ask("mistralai/Mistral-7B-v0.1"))
+    assert list(mistral["llama_cpp"]) == ["any_context"]
+    small = remarks(ask("Qwen/Qwen3-0.6B", gib=1_000, context=128))
+    assert "256 slots" in small["llama_cpp"]["most_slots"]
+    large = remarks(ask("meta-llama/Llama-3.1-405B", context=131_072))
+    assert "the longest that fits has 83220 tokens" in large["transformers"]["whole_runs_to"]
+
+
+def test_what_an_older_release_prints_is_said_where_it_counts_otherwise() -> None:
+    """Release 0.11.0 prints blocks of all groups as tokens: of 11 groups, less than it holds."""
+    question = Question(
+        model=model_named("google/gemma-3-27b-it"), available_bytes=40 * GIB,
+        context_tokens=131_072, lengths=(1_024,),
+    )  # fmt: skip
+    found = side_by_side(question, {"vllm": {"version": "0.11.0"}})
+    row = found.rows[0]
+    assert row.version == "0.11.0"
+    assert row.concurrency is not None
+    assert row.tokens == int(row.concurrency * 131_072)
+    assert "it prints" in remarks(found)["vllm"]["prints_tokens"]
+    assert "versions_chosen" in {note.code for note in found.notes}
+
+
+def test_ranks_go_to_the_engines_that_have_them() -> None:
+    """16 ranks keep one head each, in vLLM of every second token; the others say what they lack."""
+    ranks = {"tensor_parallel": 16, "decode_context_parallel": 2}
+    found = ask("meta-llama/Llama-3.1-8B", ranks=ranks)
+    slopes = {row.engine: row.slope for row in found.rows}
+    assert slopes == {
+        "vllm": 8_192, "llama_cpp": 131_072, "sglang": 16_384, "tensorrt_llm": 16_384,
+        "transformers": 131_072,
+    }  # fmt: skip
+    said = remarks(found)
+    assert "tensor_parallel, decode_context_parallel" in said["llama_cpp"]["ranks_not_taken"]
+    assert "tensor_parallel" in said["transformers"]["ranks_not_taken"]
+    assert "decode_context_parallel" in said["sglang"]["ranks_not_taken"]
+    assert "tensor_parallel" not in said["sglang"]["ranks_not_taken"]
+    assert {row.engine for row in found.rows if row.need_bytes is None} == {
+        "sglang", "tensorrt_llm",
+    }  # fmt: skip
+    assert "each_rank" in {note.code for note in found.notes}
+
+
+def test_copies_of_a_server_are_said() -> None:
+    """Data parallel ranks of SGLang are whole servers: the row is that of one."""
+    plain = ask("meta-llama/Llama-3.1-8B")
+    copied = ask("meta-llama/Llama-3.1-8B", ranks={"data_parallel": 4})
+    assert remarks(plain)["sglang"] == {}
+    assert list(remarks(copied)["sglang"]) == ["copies_of_server"]
+    for one, other in zip(plain.rows, copied.rows, strict=True):
+        assert one.tokens == other.tokens
 
 
 def test_more_memory_holds_no_less() -> None:

@@ -346,10 +346,15 @@ def _request_cost(settings: Settings, layout: _Layout) -> RequestCost:
 def _largest_context(
     model: _Model, settings: Settings, era: Era, available_bytes: int | None
 ) -> int | None:
-    """Return the largest n_ctx that the memory holds, 0 for none; more context never costs less."""
+    """Return the largest n_ctx that the memory holds, 0 for none; more context never costs less.
+
+    None without a memory, and where it holds a context of any length.
+    """
     if available_bytes is None:
         return None
     low, high = 0, MAX_CONTEXT_TOKENS
+    if _layout(model, settings, era, high).total_bytes <= available_bytes:
+        return None
     while low < high:
         middle = (low + high + 1) // 2
         if _layout(model, settings, era, middle).total_bytes <= available_bytes:

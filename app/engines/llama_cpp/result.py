@@ -45,7 +45,8 @@ class LlamaCppPlan:
     """What is allocated and printed for one context.
 
     `largest_n_ctx` is the largest context that `available_bytes` holds (None when they were not
-    given). `devices` is empty where the split over devices is not known.
+    given, or hold a context of any length). `devices` is empty where the split over devices is not
+    known.
     """
 
     runner: str

@@ -4,11 +4,12 @@ Each engine is planned in its newest known version, on one device, with its own 
 to be set alike (the longest request, the whole budget for the cache) is said in the notes.
 """
 
-from app.engines.side_by_side.compare import default_lengths, side_by_side
+from app.engines.side_by_side.compare import RANKS, default_lengths, side_by_side
 from app.engines.side_by_side.costs import format_settings, slope_of
 from app.engines.side_by_side.values import EngineRow, Excess, Question, SideBySide
 
 __all__ = [
+    "RANKS",
     "EngineRow",
     "Excess",
     "Question",

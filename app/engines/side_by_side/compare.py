@@ -9,7 +9,9 @@ from app.domain.errors import DomainError, Missing
 from app.domain.notes import Note
 from app.domain.per_token import shape_of
 from app.domain.request_bytes import effective_bytes
+from app.domain.units import bytes_text
 from app.engines.known import ENGINES
+from app.engines.setting_values import own_names
 from app.engines.side_by_side.costs import need_formats
 from app.engines.side_by_side.pools import sglang_row, tensorrt_llm_row, transformers_row
 from app.engines.side_by_side.slots import llama_cpp_row, vllm_row
@@ -40,13 +42,23 @@ def side_by_side(question: Question, more: Mapping[str, Settings]) -> SideBySide
         need=tuple((length, effective_bytes(groups, length)) for length in question.lengths),
         need_bytes=effective_bytes(groups, context),
         need_format=formats.base.key.name if formats.base else "",
-        notes=_notes(question),
+        notes=_notes(question, more),
     )
 
 
-def _notes(question: Question) -> tuple[Note, ...]:
+def _notes(question: Question, more: Mapping[str, Settings]) -> tuple[Note, ...]:
+    first = Note("one_device", "one device, no parallelism")
+    if question.ranks:
+        first = Note("each_rank", "each rank has {available} for the cache, and every figure is of"
+                     " one rank of the first stage",
+                     {"available": bytes_text(question.available_bytes)})  # fmt: skip
+    chosen = any("version" in settings for settings in more.values())
     return (
-        Note("one_device", "one device, no parallelism; each engine in its newest known version"),
+        *question.model.assumptions,
+        first,
+        Note("versions_chosen", "each engine in its newest known version where none is given")
+        if chosen
+        else Note("versions_newest", "each engine in its newest known version"),
         Note("whole_budget", "the whole budget goes to the cache: weights and activations are taken"
              " off before"),
         Note("longest_request", "the longest request is {tokens} tokens in every engine",
@@ -56,14 +68,52 @@ def _notes(question: Question) -> tuple[Note, ...]:
 
 def _row(name: str, question: Question, more: Settings) -> EngineRow:
     known = next(engine for engine in ENGINES if engine.name == name)
-    blank = EngineRow(engine=name, title=known.title, version=known.newest)
+    own, remarks = _ranks_of(name, known.title, question.ranks)
+    blank = EngineRow(engine=name, title=known.title, version=known.newest, remarks=remarks)
     try:
-        return _ROWS[name](question, more, blank)
+        more = own_names(more, dict(known.aliases))
+        return _ROWS[name](question, {**own, **more}, blank)
     except DomainError as error:
         # A setting that somebody typed is a mistake of the request; all else is the engine's word.
         if error.field and error.field[0] in more:
             raise error.under("settings", name) from None
         return replace(blank, refusal=Note(error.code, error.template, error.params))
+
+
+def _ranks_of(
+    name: str, title: str, ranks: Mapping[str, int]
+) -> tuple[dict[str, object], tuple[Note, ...]]:
+    """Return the ranks by an engine's own names, and those that it has no setting for."""
+    taken = RANKS[name]
+    own: dict[str, object] = {taken[kind]: count for kind, count in ranks.items() if kind in taken}
+    left = [kind for kind in ranks if kind not in taken]
+    if not left:
+        return own, ()
+    note = Note("ranks_not_taken", "{engine} has no setting for {settings}: its row is computed"
+                " without",
+                {"engine": title, "settings": ", ".join(left)})  # fmt: skip
+    return own, (note,)
+
+
+# What each engine calls its ranks. SGLang's dp_size copies the whole server, but for the attention
+# of --enable-dp-attention; llama.cpp and a run of Transformers divide layers, which leaves the
+# whole of a cache as it is.
+RANKS: Mapping[str, Mapping[str, str]] = {
+    "vllm": {
+        "tensor_parallel": "tensor_parallel_size",
+        "pipeline_parallel": "pipeline_parallel_size",
+        "data_parallel": "data_parallel_size",
+        "decode_context_parallel": "decode_context_parallel_size",
+    },
+    "llama_cpp": {},
+    "sglang": {
+        "tensor_parallel": "tp_size",
+        "pipeline_parallel": "pp_size",
+        "data_parallel": "dp_size",
+    },
+    "tensorrt_llm": {"tensor_parallel": "tp_size", "pipeline_parallel": "pp_size"},
+    "transformers": {},
+}
 
 
 _ROWS: Mapping[str, Callable[[Question, Settings, EngineRow], EngineRow]] = {

@@ -14,7 +14,7 @@ from app.domain.request_bytes import effective_bytes
 from app.domain.state import ModelState
 from app.domain.units import bytes_text
 from app.engines.llama_cpp.settings import GGML_CACHE_TYPES
-from app.engines.request_cost import RequestCost
+from app.engines.request_cost import Growth, RequestCost
 from app.engines.side_by_side.values import Excess, Question
 
 # How each engine names a format of the cache; left out where it has no such format.
@@ -91,17 +91,30 @@ def stopped_at(question: Question, request_bytes: int, longest: int | None) -> N
                 {**params, "longest": longest})  # fmt: skip
 
 
+def growth_of(found: Growth) -> dict[str, object]:
+    """Return a row's fixed part and slope, and the length from which they hold."""
+    return {
+        "still_bytes": found.fixed_bytes,
+        "slope": found.slope,
+        "holds_from_tokens": found.from_tokens,
+    }
+
+
 def costs_of(question: Question, cost: RequestCost) -> dict[str, object]:
     """Return the figures of a request whose parts are known."""
     return {
-        "still_bytes": cost.fixed_bytes + cost.saturating_bytes,
-        "slope": slope_of(cost),
+        **growth_of(cost.growth(question.context_tokens)),
         "request_bytes": cost.bytes_at(question.context_tokens),
         "lengths": tuple(
             (length, cost.bytes_at(length) if length <= question.context_tokens else None)
             for length in question.lengths
         ),
     }
+
+
+def held_tokens(concurrency: Fraction | None, context_tokens: int) -> int | None:
+    """Return what the whole memory holds of sequences of a length, in whole tokens."""
+    return None if concurrency is None else int(concurrency * context_tokens)
 
 
 def needed_bytes(question: Question, state: ModelState) -> int:

@@ -13,6 +13,7 @@ from app.engines.side_by_side.costs import (
     beyond_need,
     costs_of,
     format_settings,
+    held_tokens,
     needed_bytes,
     stopped_at,
 )
@@ -28,20 +29,25 @@ def vllm_row(question: Question, more: Settings, blank: EngineRow) -> EngineRow:
     }
     model = question.model
     plan = vllm.plan(model.config, model.state, settings, question.available_bytes)
-    request = plan.request
-    growing = request.slope_bytes_per_token
     need, kept = _own_need(question, plan)
+    tokens, printed = held_tokens(plan.max_concurrency, plan.max_model_len), plan.kv_cache_tokens
+    remarks = (
+        Note("prints_tokens", "it prints {tokens} tokens as the size of its cache, counted in"
+             " whole blocks of all groups", {"tokens": printed}),
+    ) if printed is not None and printed != tokens else ()  # fmt: skip
     return replace(
         blank,
         version=plan.version,
         stopped=stopped_at(question, plan.needed_bytes, plan.estimated_max_model_len)
         if plan.refused
         else None,
-        tokens=plan.kv_cache_tokens,
+        tokens=tokens,
         concurrency=plan.max_concurrency,
-        still_bytes=request.fixed_bytes,
-        slope=growing,
-        request_bytes=request.total_bytes,
+        still_bytes=plan.request.fixed_bytes,
+        slope=plan.request.slope_bytes_per_token,
+        holds_from_tokens=plan.request.holds_from_tokens,
+        request_bytes=plan.request.total_bytes,
+        remarks=(*blank.remarks, *remarks),
         need_bytes=need,
         lengths=tuple(
             (length, plan.request_bytes(length).total_bytes)
@@ -95,8 +101,9 @@ def llama_cpp_row(question: Question, more: Settings, blank: EngineRow) -> Engin
         blank,
         version=one.version,
         stopped=None if slots else stopped_at(question, one.total_bytes, one.largest_n_ctx),
-        tokens=one.largest_n_ctx,
-        concurrency=Fraction(slots),
+        tokens=slots * context if slots else None,
+        concurrency=Fraction(slots) if slots else None,
+        remarks=(*blank.remarks, *(_whole_contexts(slots, one.largest_n_ctx) if slots else ())),
         need_bytes=one.needed_bytes,
         excess=tuple(
             Excess(code=part.code, bytes=part.bytes, text=part.text) for part in one.overheads
@@ -105,12 +112,24 @@ def llama_cpp_row(question: Question, more: Settings, blank: EngineRow) -> Engin
         printed=best.printed,
         notes=(
             *one.assumptions,
-            Note("allocated_whole", "the whole context is allocated at the start; concurrency is"
-                 " the number of slots of the longest length that fit, tokens the largest single"
-                 " context"),
+            Note("allocated_whole", "the whole context is allocated at the start, as many slots of"
+                 " the longest length as fit"),
         ),
         **figures,  # type: ignore[arg-type]
     )  # fmt: skip
+
+
+def _whole_contexts(slots: int, largest: int | None) -> tuple[Note, ...]:
+    """Return what llama.cpp itself counts: slots, and the largest context that it could have."""
+    most = (
+        Note("most_slots", "{slots} slots are the most that it has, whatever the memory",
+             {"slots": slots}),
+    ) if slots == MAX_SEQUENCES else ()  # fmt: skip
+    if largest is None:
+        return (*most, Note("any_context", "memory does not bound a single context here: every"
+                            " layer keeps a bounded number of cells"))  # fmt: skip
+    return (*most, Note("one_context", "it holds whole contexts only; made as a single context,"
+                        " n_ctx could be up to {tokens}", {"tokens": largest}))  # fmt: skip
 
 
 def most_slots(total_bytes: Callable[[int], int], available: int) -> int:
