@@ -83,17 +83,27 @@ def compute_explain(request: ExplainRequest) -> Explained:
     """
     from app.engines.logs import Wish, open_log
     from app.engines.logs import explain as explain_log
+    from app.engines.setting_values import own_names
 
     opened = open_log(request.log, request.engine)
     model, notes = _model(request, opened)
     wish = Wish(context_tokens=request.want_context_tokens, concurrency=request.want_concurrency)
+    settings = request.settings
     try:
-        found = explain_log(opened, model, request.settings, wish)
+        settings = own_names(settings, _aliases(opened.engine))
+        found = explain_log(opened, model, settings, wish)
     except DomainError as error:
-        if error.field and error.field[0] in request.settings:
+        if error.field and (error.field[0] in settings or error.code == "conflict"):
             raise error.under("settings") from None
         raise
     return _with_notes(found, notes)
+
+
+def _aliases(engine: str | None) -> dict[str, str]:
+    """Return the short names of an engine's settings."""
+    from app.engines.known import ENGINES
+
+    return {name: own for known in ENGINES if known.name == engine for name, own in known.aliases}
 
 
 def _with_notes(found: Explained, notes: tuple[Note, ...]) -> Explained:
@@ -112,17 +122,17 @@ def _model(
     request: ExplainRequest, opened: OpenedLog
 ) -> tuple[EngineModel | None, tuple[Note, ...]]:
     """Return the request's model, else the one that the log names; None where neither is known."""
-    from app.api.engine_models import engine_model
+    from app.api.engine_models import engine_model, model_by_name
     from app.engines.logs import named_models
 
     if isinstance(request.model, s.CatalogueModel):
-        found = _by_name(request.model.id, request.model.encoder_tokens)
+        found = model_by_name(request.model.id, request.model.encoder_tokens)
         return found if found is not None else (None, (_unknown(request.model.id),))
     if request.model is not None:
         return engine_model(request.model), ()
     names = named_models(opened)
     for name in names:
-        found = _by_name(name, None)
+        found = model_by_name(name, None)
         if found is not None:
             return found
     return None, tuple(_unknown(name) for name in names[:1])
@@ -131,27 +141,6 @@ def _model(
 def _unknown(name: str) -> Note:
     return Note("unknown_model", "{name} is not in the catalogue under this or a like name; paste"
                 " its config.json", {"name": name})  # fmt: skip
-
-
-def _by_name(name: str, encoder_tokens: int | None) -> tuple[EngineModel, tuple[Note, ...]] | None:
-    from app.catalog.alike import named_model
-    from app.engines.model import EngineModel
-
-    found = named_model(name, encoder_tokens=encoder_tokens)
-    if found is None:
-        return None
-    model = EngineModel(
-        name=found.id,
-        config=found.config,
-        state=found.reading.state,
-        max_context_tokens=found.reading.max_context_tokens,
-        assumptions=found.reading.assumptions,
-    )
-    if found.exact:
-        return model, ()
-    note = Note("model_by_name", "{name} is taken to have the layers of {id}",
-                {"name": name, "id": found.id})  # fmt: skip
-    return model, (note,)
 
 
 def answer_explain(request: ExplainRequest) -> ExplainAnswer:

@@ -10,6 +10,7 @@ from app.engines.sglang import settings as sglang
 from app.engines.tensorrt_llm import settings as tensorrt_llm
 from app.engines.transformers.settings import KNOWN as TRANSFORMERS_SETTINGS
 from app.engines.transformers.settings import VERSION as TRANSFORMERS_VERSION
+from app.engines.vllm.settings import ALIASES as VLLM_ALIASES
 from app.engines.vllm.settings import NAMES as VLLM_SETTINGS
 from app.engines.vllm.versions import KNOWN_RELEASES
 
@@ -41,7 +42,7 @@ ENGINES: tuple[KnownEngine, ...] = (
         versions=KNOWN_RELEASES,
         version_form="a release, such as 0.20.1",
         settings=tuple(sorted(VLLM_SETTINGS)),
-        aliases=(),
+        aliases=tuple(sorted(VLLM_ALIASES.items())),
         memory="left for the cache on each worker, as its log says: Available KV cache memory",
         source_url="https://github.com/vllm-project/vllm",
     ),

@@ -12,6 +12,7 @@ from fractions import Fraction
 
 from app.domain.checks import checked_int
 from app.domain.errors import Conflict, OutOfRange, Unknown, WrongType, shown
+from app.engines.setting_values import own_names
 from app.engines.vllm.versions import NEWEST, Release, release
 
 MAX_RANKS = 4096
@@ -48,6 +49,11 @@ NAMES = frozenset({
     "pipeline_parallel_size", "speculative_method", "swap_space", "tensor_parallel_size",
     "version",
 })  # fmt: skip
+# Its short flags -tp, -pp, -dp and -dcp (vLLM 0.33.0 engine/arg_utils.py).
+ALIASES: Mapping[str, str] = {
+    "tp": "tensor_parallel_size", "pp": "pipeline_parallel_size", "dp": "data_parallel_size",
+    "dcp": "decode_context_parallel_size",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +105,7 @@ def read_settings(settings: Mapping[str, object]) -> VllmSettings:
         Conflict: for settings that contradict each other or the version.
 
     """
+    settings = own_names(settings, ALIASES)
     for name in settings:
         if name not in NAMES:
             raise Unknown(
