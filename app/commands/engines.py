@@ -22,7 +22,11 @@ Engine = Annotated[
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--setting", "-s", help="name=value, as the engine's own flag; may be repeated."),
+    typer.Option(
+        "--setting",
+        "-s",
+        help="name=value, as the engine's own flag; with all, engine.name=value. May be repeated.",
+    ),
 ]
 SettingsText = Annotated[
     str | None, typer.Option("--settings", help='Several at once: "--max-model-len 8192 tp=2".')
@@ -35,6 +39,13 @@ ContextTokens = Annotated[
 ]
 LengthsText = Annotated[
     str | None, typer.Option("--lengths", help="Lengths to compare at, with all: 1k,8k,128k.")
+]
+TensorRanks = Annotated[int | None, typer.Option("--tensor-parallel", help="Tensor ranks.")]
+Stages = Annotated[int | None, typer.Option("--pipeline-parallel", help="Pipeline stages.")]
+Copies = Annotated[int | None, typer.Option("--data-parallel", help="Data-parallel ranks.")]
+ContextRanks = Annotated[
+    int | None,
+    typer.Option("--decode-context-parallel", help="Ranks that divide a context's tokens."),
 ]
 
 
@@ -73,6 +84,16 @@ def _bytes(text: str | None) -> int | None:
         cli.fail(str(error))
 
 
+def _length(text: str | None, high: int) -> int | None:
+    from app.domain.errors import DomainError
+    from app.readers.one_length import parse_length
+
+    try:
+        return parse_length(text, field="context", high=high) if text else None
+    except DomainError as error:
+        cli.fail(str(error))
+
+
 def _lengths(text: str | None, field: str) -> list[int] | None:
     from app.domain.errors import DomainError
     from app.readers.lengths import parse_lengths
@@ -94,6 +115,10 @@ def plan(  # noqa: PLR0913 - one parameter an option
     settings: SettingsText = None,
     context: ContextTokens = None,
     lengths: LengthsText = None,
+    tensor_parallel: TensorRanks = None,
+    pipeline_parallel: Stages = None,
+    data_parallel: Copies = None,
+    decode_context_parallel: ContextRanks = None,
     model: cli.ModelOption = None,
     config: cli.ConfigOption = None,
     gguf: cli.GgufOption = None,
@@ -113,12 +138,29 @@ def plan(  # noqa: PLR0913 - one parameter an option
         "available_bytes": _bytes(available),
     }
     own = settings_of(setting, settings)
+    asked = {
+        "tensor_parallel": tensor_parallel, "pipeline_parallel": pipeline_parallel,
+        "data_parallel": data_parallel, "decode_context_parallel": decode_context_parallel,
+    }  # fmt: skip
+    ranks = {name: count for name, count in asked.items() if count is not None}
     if engine == ALL:
-        _plan_all(body, own, context, lengths, kv_dtype, as_json=as_json)
+        _plan_all({**body, **ranks}, own, context, lengths, kv_dtype, as_json=as_json)
     else:
         if lengths is not None:
             cli.fail("lengths: they are compared with all engines only")
+        own = {**_ranks(engine, ranks), **own}
         _plan_one(engine, body, own, context, kv_dtype, as_json=as_json)
+
+
+def _ranks(engine: str, ranks: dict[str, int]) -> dict[str, object]:
+    """Return ranks by an engine's own names."""
+    from app.engines.side_by_side import RANKS
+
+    names = RANKS.get(engine, {})
+    for name in ranks:
+        if name not in names:
+            cli.fail(f"{name}: {engine} has no such setting")
+    return {names[name]: count for name, count in ranks.items()}
 
 
 # How each engine names the longest request and the cache's format.
@@ -138,13 +180,13 @@ def _plan_one(
     as_json: bool,
 ) -> None:
     from app.api.engine_plans import answer_engine_plan
-    from app.api.engines_schemas import EnginePlanRequest
+    from app.api.engines_schemas import MAX_WANTED_TOKENS, EnginePlanRequest
 
     if engine not in _LONGEST:
         cli.fail(f"engine: one of {', '.join(_LONGEST)} or {ALL}, got {engine}")
-    longest = _lengths(context, "context")
-    if longest:
-        settings = {_LONGEST[engine]: longest[0], **settings}
+    longest = _length(context, MAX_WANTED_TOKENS)
+    if longest is not None:
+        settings = {_LONGEST[engine]: longest, **settings}
     if kv_dtype is not None:
         settings = {**_formats(engine, kv_dtype), **settings}
     body = {**body, "settings": settings}
@@ -189,18 +231,16 @@ def _plan_all(
     as_json: bool,
 ) -> None:
     from app.api.engines_compared import answer_side_by_side
-    from app.api.engines_schemas import SideBySideRequest
+    from app.api.engines_schemas import MAX_COMPARED_TOKENS, SideBySideRequest
 
-    if settings:
-        cli.fail("settings: they belong to one engine; name it")
     if body["available_bytes"] is None:
         cli.fail("available: give the memory for the cache, such as 40GiB")
-    longest = _lengths(context, "context")
     asked = {
         **body,
         "kv_dtype": cli.dtype_of(kv_dtype),
-        "context_tokens": longest[0] if longest else None,
+        "context_tokens": _length(context, MAX_COMPARED_TOKENS),
         "lengths": _lengths(lengths, "lengths"),
+        "settings": _by_engine(settings),
     }
     answer = cli.run(answer_side_by_side, asked, SideBySideRequest)
     if as_json:
@@ -209,9 +249,21 @@ def _plan_all(
     _print_all(answer)
 
 
+def _by_engine(settings: dict[str, object]) -> dict[str, dict[str, object]]:
+    """Return settings by engine, of names such as `vllm.version`."""
+    found: dict[str, dict[str, object]] = {}
+    for name, value in settings.items():
+        engine, dot, own = name.partition(".")
+        if not dot:
+            cli.fail(f"{name}: a setting belongs to one engine: name it, as in vllm.{name}")
+        found.setdefault(engine, {})[own] = value
+    return found
+
+
 def _print_all(answer: SideBySideAnswer) -> None:
     columns = ["engine", "version", "tokens", "at once",
-               *(str(item.length_tokens) for item in answer.need), "fixed", "slope"]  # fmt: skip
+               *(str(item.length_tokens) for item in answer.need),
+               "fixed", "slope", "from"]  # fmt: skip
     rows = []
     for row in answer.engines:
         if row.refusal is not None:
@@ -222,12 +274,12 @@ def _print_all(answer: SideBySideAnswer) -> None:
             [row.title, row.version, "–" if row.tokens is None else str(row.tokens),
              "–" if row.concurrency is None else f"{row.concurrency:.2f}",
              *("–" if item.bytes is None else str(item.bytes) for item in row.lengths),
-             str(row.still_bytes), slope]
+             str(row.still_bytes), slope, str(row.holds_from_tokens)]
         )  # fmt: skip
     need = ["need", answer.need_format, "", "", *(str(item.bytes) for item in answer.need)]
     cli.print_table(f"{answer.available_bytes_text} for the cache", columns, [*rows, need])
     for row in answer.engines:
-        for said in (row.refusal, row.stopped):
+        for said in (row.refusal, row.stopped, *row.remarks):
             if said is not None:
                 typer.echo(f"{row.title}: {said.text}")
         for part in row.spent:
@@ -300,7 +352,10 @@ def _log_of(path: Path) -> str:
         cli.fail(f"{path}: {error.strerror}")
     if len(data) > MAX_LOG_BYTES:
         cli.fail(f"{path}: must be at most {MAX_LOG_BYTES} bytes")
-    return data.decode("utf-8", "replace")
+    text = data.decode("utf-8", "replace")
+    if not text.strip():
+        cli.fail("the log is empty" if str(path) == "-" else f"{path} is empty")
+    return text
 
 
 _VERDICTS = {True: "agrees", False: "DISAGREES", None: "not checked"}

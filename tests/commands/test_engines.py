@@ -66,6 +66,66 @@ def test_all_engines(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        ["--settings", "--max-model-len 8192 tp=2"],
+        ["--settings", "--max-model-len 8192 -tp 2"],
+        ["--settings", "--max-model-len 8192 --tp 2"],
+        ["-s", "max_model_len=8192", "-s", "tp=2"],
+        ["--context", "8k", "--tensor-parallel", "2"],
+    ],
+)
+def test_ranks_by_any_of_their_names(words: list[str]) -> None:
+    """Two tensor ranks halve what a token takes, however they are asked for."""
+    done = run("plan", "vllm", "--model", LLAMA, "--available", "40GiB", *words, "--json")
+    assert done.exit_code == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["request"]["slope_bytes"] == 65_536
+    assert answer["kv_cache_tokens"] == 655_360
+
+
+def test_ranks_of_all_engines() -> None:
+    """Of all engines, those without such ranks say so; a setting names its engine."""
+    words = ["plan", "all", "--model", LLAMA, "--available", "40GiB", "--tensor-parallel", "2",
+             "-s", "vllm.version=0.11.0", "--context", "8k"]  # fmt: skip
+    done = run(*words)
+    assert done.exit_code == 0, done.stderr
+    assert "0.11.0" in done.stdout
+    assert "llama.cpp: llama.cpp has no setting for tensor_parallel" in done.stdout
+    assert done.stdout.splitlines()[1].split()[-3:] == ["fixed", "slope", "from"]
+
+
+@pytest.mark.parametrize(
+    ("model", "tokens"),
+    [
+        ("moonshotai/Kimi-Linear-48B-A3B-Instruct", None),
+        ("RedHatAI/Llama-3.1-8B-Instruct-FP8", 327_680),
+    ],
+)
+def test_models_by_the_names_that_logs_have(model: str, tokens: int | None) -> None:
+    """A plan finds a model by the same names as the explanation of a log does."""
+    done = run("plan", "vllm", "--model", model, "--available", "40GiB", "--json")
+    assert done.exit_code == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["kv_cache_tokens"] > 0
+    if tokens is not None:
+        assert answer["kv_cache_tokens"] == tokens
+        assert "model_by_name" in {note["code"] for note in answer["assumptions"]}
+
+
+@pytest.mark.parametrize("given", ["", " \n\t\n"])
+def test_an_empty_log_is_a_mistake(given: str, tmp_path: Path) -> None:
+    """Nothing to explain ends with 2 and one line, by standard input and by file."""
+    path = tmp_path / "empty.log"
+    path.write_text(given, encoding="utf-8")
+    for word, said in (("-", "error: the log is empty\n"), (str(path), "is empty\n")):
+        done = run("explain", word, given=given)
+        assert done.exit_code == 2
+        assert done.stderr.endswith(said)
+        assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         (["plan", "nope", "--model", LLAMA], "engine: one of"),
@@ -82,6 +142,29 @@ def test_all_engines(client: TestClient) -> None:
         (["plan", "vllm", "--model", LLAMA, "--context", "oops"], "oops"),
         (["plan", "all", "--model", LLAMA], "give the memory"),
         (["plan", "all", "--model", LLAMA, "--available", "1GiB", "-s", "a=1"], "one engine"),
+        (
+            ["plan", "all", "--model", LLAMA, "--available", "1GiB", "-s", "vllm.a=1"],
+            "settings.vllm.a",
+        ),
+        (["plan", "all", "--model", LLAMA, "--available", "1GiB", "-s", "nope.a=1"], "settings"),
+        (
+            ["plan", "all", "--model", LLAMA, "--available", "1GiB", "--context", "99999999999"],
+            "context must be between 1 and 4194304, got '99999999999'",
+        ),
+        (
+            ["plan", "vllm", "--model", LLAMA, "--context", "99999999999"],
+            "context must be between 1 and 2147483647",
+        ),
+        (["plan", "llama_cpp", "--model", LLAMA, "--tensor-parallel", "2"], "tensor_parallel"),
+        (
+            ["plan", "vllm", "--model", LLAMA, "-s", "tp=2", "-s", "tensor_parallel_size=2"],
+            "given twice",
+        ),
+        (["explain", "-", "--model", LLAMA, "-s", "tp=0"], "settings.tensor_parallel_size"),
+        (
+            ["explain", "-", "--model", LLAMA, "--settings", "tp=2 tensor_parallel_size=2"],
+            "given twice",
+        ),
         (["explain", "/no/such/file"], "No such file"),
         (["explain", "-", "--config", "-"], "only one of"),
         (["explain", "-", "--model", LLAMA, "-s", "nope=1"], "settings.nope"),
@@ -130,7 +213,7 @@ def test_a_log_that_cannot_be_checked() -> None:
     assert done.exit_code == 0
     assert "missing: the log names no model" in done.stdout
     assert LLAMA in done.stdout
-    nothing = run("explain", "-", given="")
+    nothing = run("explain", "-", given="hello")
     assert nothing.exit_code == 0
     assert "no engine known" in nothing.stdout
 
@@ -145,7 +228,7 @@ def test_bytes_that_are_no_text() -> None:
 def test_settings_and_wishes() -> None:
     """Settings may be repeated or in one text, and wishes are answered."""
     done = run("explain", "-", "--model", LLAMA, "-s", "max_model_len=131072", "--settings",
-               "tensor_parallel_size=1", "--want-context", "131072", "--want-concurrency", "2",
+               "tp=1", "--want-context", "131072", "--want-concurrency", "2",
                "--json", given=LOG)  # fmt: skip
     answer = json.loads(done.stdout)
     assert answer["settings"]["max_model_len"] == 131_072
