@@ -356,4 +356,5 @@ def test_no_memory_left_is_a_figure_too() -> None:
     """The error alone says that nothing is left, and which line says how much is short."""
     found = ask("ValueError: No available memory for the cache blocks.")
     assert reasons(found, "available_memory") == {"nothing_is_left"}
+    assert figure_of(found, "available_memory").printed == "none"
     assert "no_figures" not in {note.code for note in found.missing}

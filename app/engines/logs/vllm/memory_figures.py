@@ -37,7 +37,7 @@ def nothing_figures(case: Case) -> Iterator[LogFigure]:
             "weights, activations and what else was taken fill the engine's share of the device;"
             " the line 'Available KV cache memory' above the error says by how much they exceed it",
         )
-        yield figure("available_memory", found, "0 GiB", unit="bytes", reasons=(note,))
+        yield figure("available_memory", found, "none", unit="bytes", reasons=(note,))
 
 
 def _memory(memory: Memory, **rest: object) -> LogFigure:
