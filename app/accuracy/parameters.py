@@ -9,7 +9,7 @@ from typing import Any
 from app.accuracy.case import AccuracyCase, Evidence, Figure, Question, Suite, outcome_of
 from app.accuracy.data import load
 from app.domain.errors import DomainError
-from app.domain.weights import Part
+from app.domain.weight_lines import Part
 from app.readers.weights import read_weights
 from app.web.marks import mark
 

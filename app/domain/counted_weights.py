@@ -3,16 +3,8 @@
 from __future__ import annotations
 
 from app.domain.projections import ProjectionShape
-from app.domain.weights import (
-    Component,
-    Cut,
-    Kind,
-    ModelWeights,
-    Part,
-    Place,
-    WeightBlock,
-    WeightLine,
-)
+from app.domain.weight_lines import Component, Cut, Kind, Part, Place, WeightBlock, WeightLine
+from app.domain.weights import ModelWeights
 from app.domain.work_plan import CountedMatrices
 
 

@@ -6,16 +6,8 @@ from app.domain.counted_weights import asking_heads, counted_matrices
 from app.domain.dtypes import DTYPES
 from app.domain.formats import KvFormats
 from app.domain.state import ModelState
-from app.domain.weights import (
-    Component,
-    Cut,
-    Kind,
-    ModelWeights,
-    Part,
-    Place,
-    WeightBlock,
-    WeightLine,
-)
+from app.domain.weight_lines import Component, Cut, Kind, Part, Place, WeightBlock, WeightLine
+from app.domain.weights import ModelWeights
 from app.domain.work_plan import plan_work
 
 

@@ -8,16 +8,8 @@ from hypothesis import strategies as st
 
 from app.domain.errors import Conflict, OutOfRange
 from app.domain.weight_formats import BlockScaled, Plain
-from app.domain.weights import (
-    Component,
-    Cut,
-    Kind,
-    ModelWeights,
-    Part,
-    Place,
-    WeightBlock,
-    WeightLine,
-)
+from app.domain.weight_lines import Component, Cut, Kind, Part, Place, WeightBlock, WeightLine
+from app.domain.weights import ModelWeights
 from tests.domain.weight_sums import by_component, by_part, layer_bytes, layer_parameters
 
 HEADS, KV_HEADS, DIM, WIDTH, INNER, EXPERTS, ROWS = 8, 2, 16, 128, 256, 8, 100

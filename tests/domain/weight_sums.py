@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from app.domain.weights import ModelWeights, Part, Place
+from app.domain.weight_lines import Part, Place
+from app.domain.weights import ModelWeights
 
 
 def by_component(weights: ModelWeights, parts: Iterable[Part] | None = None) -> dict[str, int]:

@@ -20,7 +20,8 @@ from app.domain.errors import (
     Unsupported,
     WrongType,
 )
-from app.domain.weights import ModelWeights, Part
+from app.domain.weight_lines import Part
+from app.domain.weights import ModelWeights
 from app.readers.weights import read_weights
 from app.readers.weights.families import DECODERS
 from app.readers.weights.wrappers import WRAPPERS

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from app.domain.errors import Conflict, WrongType
-from app.domain.weights import Component, Part
+from app.domain.weight_lines import Component, Part
 from app.readers.weights import read_weights
 from tests.domain.weight_sums import by_part, layer_parameters
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
-from app.domain.weights import Component, Cut, Part, Place, WeightBlock
+from app.domain.weight_lines import Component, Cut, Part, Place, WeightBlock
 from app.readers.weights import parts as layer_parts
 from app.readers.weights.experts import num_layers
 from app.readers.weights.fields import Fields

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from app.domain.weights import Component
+from app.domain.weight_lines import Component
 from app.readers.weights.decoder import Decoder
 from app.readers.weights.fields import Fields
 from app.readers.weights.lines import Lines, linear, norm, table, vector

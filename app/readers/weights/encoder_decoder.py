@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.domain.weights import Component, Cut, Part, Place, WeightBlock
+from app.domain.weight_lines import Component, Cut, Part, Place, WeightBlock
 from app.readers.weights.fields import MAX_LAYERS, Fields
 from app.readers.weights.lines import Lines, linear, norm, table
 from app.readers.weights.towers import EncoderLayer, depth, tower, whisper_encoder

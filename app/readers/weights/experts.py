@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.domain.errors import Conflict
-from app.domain.weights import Component, Cut, Kind
+from app.domain.weight_lines import Component, Cut, Kind
 from app.readers.weights.fields import Fields
 from app.readers.weights.lines import Lines, linear, vector
 from app.readers.weights.parts import (

@@ -6,7 +6,7 @@ were compared with classes built without weights.
 
 from __future__ import annotations
 
-from app.domain.weights import Part, Place, WeightBlock
+from app.domain.weight_lines import Part, Place, WeightBlock
 from app.readers.weights.fields import Fields
 from app.readers.weights.lines import Lines, convolution, linear, norm, table, vector
 from app.readers.weights.parts import FeedForward

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from app.domain.weights import Component, Cut
+from app.domain.weight_lines import Component, Cut
 from app.readers.weights.decoder import Decoder
 from app.readers.weights.dense import SANDWICH
 from app.readers.weights.experts import Experts, num_layers

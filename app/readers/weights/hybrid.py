@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from app.domain.weights import Component, Kind
+from app.domain.weight_lines import Component, Kind
 from app.readers.weights.decoder import Decoder
 from app.readers.weights.dense import (
     BIASED_ATTENTION,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from app.domain.errors import Conflict, shown
 from app.domain.weight_formats import Plain
-from app.domain.weights import Component, Cut, Kind, WeightLine
+from app.domain.weight_lines import Component, Cut, Kind, WeightLine
 from app.readers.weights.decoder import Decoder
 from app.readers.weights.dense import BIASED_GATED, plain
 from app.readers.weights.experts import (

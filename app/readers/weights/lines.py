@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.domain.weight_formats import Plain
-from app.domain.weights import Component, Cut, Kind, WeightLine
+from app.domain.weight_lines import Component, Cut, Kind, WeightLine
 
 Lines = tuple[WeightLine, ...]
 FP32 = Plain(dtype="F32")

@@ -7,7 +7,7 @@ were compared with classes built without weights.
 from __future__ import annotations
 
 from app.domain.errors import Conflict, shown
-from app.domain.weights import Component
+from app.domain.weight_lines import Component
 from app.readers.weights.decoder import Decoder
 from app.readers.weights.dense import (
     BIASED_ATTENTION,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from app.domain.weights import Component, Cut, Kind, Part, Place, WeightBlock
+from app.domain.weight_lines import Component, Cut, Kind, Part, Place, WeightBlock
 from app.readers.weights.decoder import Decoder
 from app.readers.weights.fields import MAX_LAYERS, Fields
 from app.readers.weights.hybrid import QWEN_KIND

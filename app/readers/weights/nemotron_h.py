@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.domain.errors import Conflict, Missing, OutOfRange, shown
-from app.domain.weights import Component
+from app.domain.weight_lines import Component
 from app.readers.weights.experts import Experts, shared_own
 from app.readers.weights.fields import MAX_LAYERS, Fields
 from app.readers.weights.layer_types import always, layer_kind

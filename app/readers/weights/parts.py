@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from app.domain.errors import Conflict
-from app.domain.weights import Component, Cut
+from app.domain.weight_lines import Component, Cut
 from app.readers.weights.fields import Fields
 from app.readers.weights.lines import Lines, linear, norm, vector
 

@@ -20,13 +20,7 @@ from app.domain.weight_formats import (
     TensorScaled,
     WeightFormat,
 )
-from app.domain.weights import (
-    Component,
-    Kind,
-    WeightBlock,
-    WeightLine,
-    is_usually_quantised,
-)
+from app.domain.weight_lines import Component, Kind, WeightBlock, WeightLine, is_usually_quantised
 from app.readers.weights.fields import Fields
 from app.readers.weights.module_names import NameMatcher
 

@@ -8,7 +8,8 @@ from app.domain.errors import Missing, OutOfRange, Unsupported, WrongType, shown
 from app.domain.notes import Note
 from app.domain.stored_weights import MAX_PARAMETERS
 from app.domain.weight_formats import Plain
-from app.domain.weights import BF16, ModelWeights, Part, WeightBlock
+from app.domain.weight_lines import BF16, Part, WeightBlock
+from app.domain.weights import ModelWeights
 from app.readers.weights.encoder_decoder import PAIRS
 from app.readers.weights.families import DECODERS
 from app.readers.weights.fields import Fields

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.domain.weights import Component, Cut, Kind
+from app.domain.weight_lines import Component, Cut, Kind
 from app.readers.weights.decoder import Decoder
 from app.readers.weights.dense import GATED, plain
 from app.readers.weights.experts import Experts, num_layers, shared_own, sparse_or_dense

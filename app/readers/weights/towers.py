@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.domain.errors import Conflict
-from app.domain.weights import Component, Cut, Part, Place, WeightBlock
+from app.domain.weight_lines import Component, Cut, Part, Place, WeightBlock
 from app.readers.weights.fields import MAX_LAYERS, Fields
 from app.readers.weights.lines import Lines, convolution, linear, norm, table, vector
 from app.readers.weights.parts import FeedForward

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.domain.notes import Note
-from app.domain.weights import Component, Part, Place, WeightBlock
+from app.domain.weight_lines import Component, Part, Place, WeightBlock
 from app.readers.weights.family_towers import TOWERS
 from app.readers.weights.fields import Fields
 from app.readers.weights.lines import Lines, linear, norm, vector

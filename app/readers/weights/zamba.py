@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
-from app.domain.weights import Component, Cut
+from app.domain.weight_lines import Component, Cut
 from app.readers.weights.fields import Fields
 from app.readers.weights.layer_types import layer_kind
 from app.readers.weights.lines import Lines, linear, norm
