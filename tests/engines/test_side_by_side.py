@@ -261,6 +261,69 @@ def test_a_setting_that_somebody_typed() -> None:
     assert refused.value.field == ("settings", "sglang", "nope")
 
 
+CONTRADICTIONS: list[tuple[str, dict[str, object], str, str]] = [
+    ("vllm", {"max_model_len": 100}, "max_model_len", "100 contradicts context_tokens 8192"),
+    ("vllm", {"max_model_len": "auto"}, "max_model_len", "'auto' contradicts context_tokens 8192"),
+    ("vllm", {"kv_cache_dtype": "fp8"}, "kv_cache_dtype", "'fp8' contradicts kv_dtype bf16"),
+    ("vllm", {"kv_cache_memory_bytes": 1}, "kv_cache_memory_bytes", "contradicts available_bytes"),
+    ("vllm", {"tp": 4}, "tensor_parallel_size", "4 contradicts tensor_parallel 2"),
+    ("llama_cpp", {"n_ctx": 1}, "n_ctx", "1 contradicts context_tokens 8192"),
+    ("llama_cpp", {"ctx_size": 1}, "n_ctx", "1 contradicts context_tokens 8192"),
+    ("llama_cpp", {"type_v": "q8_0"}, "cache_type_v", "'q8_0' contradicts kv_dtype bf16"),
+    ("llama_cpp", {"n_parallel": 4}, "n_seq_max", "is chosen here"),
+    ("sglang", {"context_length": 4096}, "context_length", "4096 contradicts context_tokens"),
+    ("sglang", {"free_after_load_gib": 9}, "free_after_load_gib", "contradicts available_bytes"),
+    ("tensorrt_llm", {"max_seq_len": 8193}, "max_seq_len", "8193 contradicts context_tokens"),
+    ("tensorrt_llm", {"kv_cache_dtype": "int8"}, "kv_cache_dtype", "contradicts kv_dtype bf16"),
+    ("transformers", {"dtype": "fp32"}, "dtype", "'fp32' contradicts kv_dtype bf16"),
+    ("transformers", {"prompt_tokens": 8192}, "prompt_tokens", "is chosen here"),
+    ("sglang", {"tp": 2, "tp_size": 2}, "tp_size", "given twice"),
+    ("sglang", {"tp": 2, "tensor_parallel_size": 2}, "tp_size", "given twice"),
+]
+
+
+def asked_twice(more: dict[str, dict[str, object]]) -> SideBySide:
+    """Ask for 8,192 tokens in bf16 over two tensor ranks, and for more by engine."""
+    question = Question(
+        model=model_named("meta-llama/Llama-3.1-8B"), available_bytes=40 * GIB,
+        context_tokens=8192, lengths=(8192,), key=DTYPES["bf16"], ranks={"tensor_parallel": 2},
+    )  # fmt: skip
+    return side_by_side(question, more)
+
+
+@pytest.mark.parametrize(("engine", "more", "name", "said"), CONTRADICTIONS)
+def test_a_setting_that_contradicts_the_question_is_refused(
+    engine: str, more: dict[str, object], name: str, said: str
+) -> None:
+    """All engines answer one question: a setting that asks another names both fields."""
+    with pytest.raises(DomainError, match=said) as refused:
+        asked_twice({engine: more})
+    assert refused.value.field == ("settings", engine, name)
+
+
+def test_a_setting_that_repeats_the_question_changes_nothing() -> None:
+    """The same length, format or ranks may be said again."""
+    again: dict[str, dict[str, object]] = {
+        "vllm": {"max_model_len": 8192, "kv_cache_dtype": "bfloat16", "tensor_parallel_size": 2},
+        "llama_cpp": {"n_ctx": 8192, "cache_type_k": "bf16"},
+        "sglang": {"context_length": 8192, "tp": 2},
+        "tensorrt_llm": {"max_seq_len": 8192},
+        "transformers": {"dtype": "bfloat16"},
+    }
+    assert asked_twice(again).rows == asked_twice({}).rows
+
+
+def test_a_format_of_one_engine_is_no_contradiction_where_none_is_asked_for() -> None:
+    """Left out, the format is each engine's own, and may be set for one of them."""
+    question = Question(
+        model=model_named("meta-llama/Llama-3.1-8B"), available_bytes=40 * GIB,
+        context_tokens=8192, lengths=(8192,),
+    )  # fmt: skip
+    found = side_by_side(question, {"vllm": {"kv_cache_dtype": "fp8"}})
+    assert found.rows[0].request_bytes == 8192 * 65_536
+    assert found.rows[0].need_bytes == 8192 * 131_072
+
+
 def test_a_format_of_its_own_for_values() -> None:
     """Only llama.cpp keeps keys and values in two formats."""
     found = ask("meta-llama/Llama-3.1-8B", key=DTYPES["fp16"], value=DTYPES["bf16"])

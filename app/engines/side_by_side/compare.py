@@ -12,6 +12,7 @@ from app.domain.request_bytes import effective_bytes
 from app.domain.units import bytes_text
 from app.engines.known import ENGINES
 from app.engines.setting_values import own_names
+from app.engines.side_by_side.conflicts import agreeing
 from app.engines.side_by_side.costs import need_formats
 from app.engines.side_by_side.pools import sglang_row, tensorrt_llm_row, transformers_row
 from app.engines.side_by_side.slots import llama_cpp_row, vllm_row
@@ -72,6 +73,10 @@ def _row(name: str, question: Question, more: Settings) -> EngineRow:
     blank = EngineRow(engine=name, title=known.title, version=known.newest, remarks=remarks)
     try:
         more = own_names(more, dict(known.aliases))
+        more = agreeing(name, more, question, RANKS[name])
+    except DomainError as error:
+        raise error.under("settings", name) from None
+    try:
         return _ROWS[name](question, {**own, **more}, blank)
     except DomainError as error:
         # A setting that somebody typed is a mistake of the request; all else is the engine's word.

@@ -87,8 +87,9 @@ def llama_cpp_row(question: Question, more: Settings, blank: EngineRow) -> Engin
     model = question.model
 
     def plan(slots: int) -> llama_cpp.LlamaCppPlan:
-        tried = {**settings, "n_ctx": context * slots, "n_seq_max": slots, **more}
-        memory = question.available_bytes
+        tried = {**settings, "n_ctx": context * slots, "n_seq_max": slots}
+        # The largest context is looked for once: of one slot.
+        memory = question.available_bytes if slots == 1 else None
         return llama_cpp.plan(model.gguf, model.state, model.config, tried, memory)
 
     one = plan(1)
