@@ -15,11 +15,12 @@ from pydantic import ValidationError
 from app.api.engines_compared import (
     DEFAULT_CONTEXT_TOKENS,
     NOT_COUNTED,
+    RANK_FIELDS,
     SideBySideAnswer,
     answer_side_by_side,
     compute_side_by_side,
 )
-from app.api.engines_schemas import SideBySideRequest
+from app.api.engines_schemas import MAX_COMPARED_TOKENS, SideBySideRequest
 from app.domain.errors import DomainError, OutOfRange
 from app.domain.notes import Note
 from app.pages import page_parts
@@ -34,6 +35,7 @@ from app.pages.model_form import (
 from app.pages.problems import Problems, problems_of
 from app.readers.amounts import parse_bytes
 from app.readers.lengths import parse_lengths
+from app.readers.one_length import parse_length
 from app.web.language import language_of
 
 if TYPE_CHECKING:
@@ -44,11 +46,15 @@ router = APIRouter(include_in_schema=False)
 MOST_LENGTHS = 3
 _CURVE_POINTS = 9
 _FEWEST_TOKENS = 256
+_MOST_DIGITS = 20
 _DEFAULTS = {"budget": "40 GiB", "context": "", "lengths": ""}
+# Settings that few change: they stand folded under the others.
+_MORE_DEFAULTS = {**dict.fromkeys(RANK_FIELDS, "1"), "vllm_version": ""}
+_DEFAULTS |= _MORE_DEFAULTS
 _FORM_FIELDS = ("model", "layers", "kv_heads", "head_dim", "v_head_dim", "config", "kv_dtype",
                 *_DEFAULTS)  # fmt: skip
 # A field of the request has another name in the form.
-_FORM_NAMES = {"available_bytes": "budget", "context_tokens": "context"}
+_FORM_NAMES = {"available_bytes": "budget", "context_tokens": "context", "version": "vllm_version"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +87,12 @@ EXAMPLES = (
         query=urlencode({"model": "meta-llama/Llama-3.1-405B", "kv": "bf16"}),
         text=Note("", "Llama 3.1 405B: which engines refuse a request that does not fit"),
     ),
+    Example(
+        query=urlencode({"model": "deepseek-ai/DeepSeek-V3", "kv": "bf16", "tensor_parallel": 8,
+                         "decode_context_parallel": 8}),
+        text=Note("", "DeepSeek-V3 on eight ranks: one latent that cannot be divided, except by"
+                      " its positions"),
+    ),
 )  # fmt: skip
 
 
@@ -90,6 +102,7 @@ class EnginesPage:
 
     form: ModelForm
     fields: Mapping[str, str]
+    has_more: bool
     problems: Problems
     view: EnginesView | None
     offered: list[str]
@@ -112,6 +125,7 @@ def engines_page(query: Mapping[str, str], language: str) -> EnginesPage:
     return EnginesPage(
         form=form,
         fields=typed,
+        has_more=any(typed[name] != usual for name, usual in _MORE_DEFAULTS.items()),
         problems=problems,
         view=view,
         offered=offered_models(),
@@ -147,17 +161,20 @@ def _body(form: ModelForm, typed: Mapping[str, str]) -> dict[str, Any]:
     body = model_body(form)
     body["available_bytes"] = parse_bytes(typed["budget"], field="budget")
     if typed["context"]:
-        body["context_tokens"] = _length("context", typed["context"])
+        body["context_tokens"] = parse_length(
+            typed["context"], field="context", high=MAX_COMPARED_TOKENS
+        )
     if typed["lengths"]:
         body["lengths"] = _lengths(typed["lengths"])
+    body |= {name: _count(typed[name]) for name in RANK_FIELDS if typed[name] not in ("", "1")}
+    if typed["vllm_version"]:
+        body["settings"] = {"vllm": {"version": typed["vllm_version"]}}
     return body
 
 
-def _length(field: str, text: str) -> int:
-    found = parse_lengths(text, field=field)
-    if len(found.runs) != 1 or found.requests != 1:
-        raise OutOfRange("{field} must be one length, such as 131072 or 128k", field=field)
-    return found.runs[0][0]
+def _count(text: str) -> int | str:
+    """Return a number, or the text as it stands, which the schema then refuses."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < _MOST_DIGITS else text
 
 
 def _lengths(text: str) -> list[int]:
@@ -170,7 +187,7 @@ def _lengths(text: str) -> list[int]:
 
 def _view(body: Mapping[str, Any], typed: Mapping[str, str], language: str) -> EnginesView:
     from app.api.engine_models import engine_model
-    from app.engines.side_by_side import default_lengths
+    from app.engines.side_by_side import RANKS, default_lengths
     from app.pages.engines_view import command_of, engines_view
 
     asked = SideBySideRequest.model_validate(body)
@@ -185,9 +202,22 @@ def _view(body: Mapping[str, Any], typed: Mapping[str, str], language: str) -> E
         "available": typed["budget"],
         "context": context if typed["context"] else None,
     }
-    commands = {row.engine: command_of(row.engine, options) for row in found.rows}
-    lengths = ",".join(map(str, body.get("lengths", ())))
-    commands["all"] = command_of("all", {**options, "lengths": lengths})
+    ranks = {name: body.get(name) for name in RANK_FIELDS}
+    version = typed["vllm_version"]
+    own = {"vllm": {"setting": f"version={version}" if version else None}}
+    commands = {
+        row.engine: command_of(
+            row.engine,
+            {**options, **{name: ranks[name] for name in RANKS[row.engine]},
+             **own.get(row.engine, {})},
+        )
+        for row in found.rows
+    }  # fmt: skip
+    commands["all"] = command_of(
+        "all",
+        {**options, "lengths": ",".join(map(str, body.get("lengths", ()))), **ranks,
+         "setting": f"vllm.version={version}" if version else None},
+    )  # fmt: skip
     return engines_view(found, shown, language, page_parts.curl("engines/side-by-side", body),
                         commands)  # fmt: skip
 
@@ -236,7 +266,7 @@ def export_json(request: Request) -> Response:
 
 _COLUMNS = (
     "engine", "version", "tokens", "concurrency", "request_bytes", "need_bytes", "still_bytes",
-    "slope_bytes", "slope_tokens",
+    "slope_bytes", "slope_tokens", "holds_from_tokens",
 )  # fmt: skip
 
 
@@ -253,5 +283,6 @@ def export_csv(request: Request) -> Response:
         sizes: list[object] = [item.bytes for item in row.lengths] or [None] * len(lengths)
         said = row.refusal or row.stopped
         values = [getattr(row, name) for name in _COLUMNS]
-        rows.append([*values, *sizes, "" if said is None else said.text])
-    return page_parts.csv_download("engines.csv", (*_COLUMNS, *lengths, "refusal"), rows)
+        remarks = "; ".join(note.text for note in row.remarks)
+        rows.append([*values, *sizes, "" if said is None else said.text, remarks])
+    return page_parts.csv_download("engines.csv", (*_COLUMNS, *lengths, "refusal", "remarks"), rows)

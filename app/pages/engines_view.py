@@ -86,8 +86,8 @@ def engines_view(
         rows=rows,
         most=max(serving, key=_served, default=None),
         least=min(serving, key=_served, default=None),
-        bars=_bars(found, language),
-        curves=_curves(found, language),
+        bars=figures.with_legend_below(_bars(found, language)),
+        curves=figures.with_legend_below(_curves(found, language)),
         curl=curl,
         command=commands["all"],
     )
@@ -115,16 +115,21 @@ def _bars(found: SideBySide, language: str) -> figures.Figure:
     say = translations(language).gettext
     rows = [row for row in found.rows if row.request_bytes is not None]
     unit, size = figures.unit_of(max((row.request_bytes or 0 for row in rows), default=0))
-    need = [min(row.need_bytes or 0, row.request_bytes or 0) for row in rows]
-    beyond = [(row.request_bytes or 0) - part for row, part in zip(rows, need, strict=True)]
-    return figures.bars(
-        [row.title for row in rows],
-        [
-            (say("The model's need"), "effective", [item / size for item in need], False),
-            (say("Taken beyond it"), "padding", [item / size for item in beyond], True),
-        ],
-        y_title=unit,
-    )
+    need, beyond, whole = [], [], []
+    for row in rows:
+        taken = row.request_bytes or 0
+        known = row.need_bytes is not None
+        least = min(row.need_bytes or 0, taken)
+        need.append(least / size)
+        beyond.append((taken - least) / size if known else 0.0)
+        whole.append(0.0 if known else taken / size)
+    series = [
+        (say("The model's need"), "effective", need, False),
+        (say("Taken beyond it"), "padding", beyond, True),
+    ]
+    if any(whole):  # a rank's share: what of it the model needs is not told apart
+        series.append((say("Both together"), "fixed", whole, False))
+    return figures.bars([row.title for row in rows], series, y_title=unit)
 
 
 def _curves(found: SideBySide, language: str) -> figures.Figure:

@@ -16,16 +16,21 @@ from fastapi.responses import HTMLResponse
 from pydantic import ValidationError
 from starlette.datastructures import UploadFile
 
-from app.api.engines_schemas import MAX_LOG_CHARACTERS, ExplainRequest
+from app.api.engines_schemas import (
+    MAX_LOG_CHARACTERS,
+    MAX_WANTED_REQUESTS,
+    MAX_WANTED_TOKENS,
+    ExplainRequest,
+)
 from app.api.explain import NOT_COUNTED, compute_explain
 from app.api.model_input import pasted_model
-from app.domain.errors import DomainError, OutOfRange
+from app.domain.errors import DomainError
 from app.domain.notes import Note
 from app.pages import page_parts
 from app.pages.model_form import offered_models, parsed_config
 from app.pages.problems import Problems, problems_of
 from app.pages.render import wants_fragment
-from app.readers.lengths import parse_lengths
+from app.readers.one_length import parse_length
 
 if TYPE_CHECKING:
     from app.pages.example_logs import ExampleLog
@@ -121,17 +126,14 @@ def _body(fields: Mapping[str, str], log: str) -> dict[str, Any]:
     if fields["engine"]:
         body["engine"] = fields["engine"]
     if fields["want_context"]:
-        body["want_context_tokens"] = _number("want_context", fields["want_context"])
+        body["want_context_tokens"] = parse_length(
+            fields["want_context"], field="want_context", high=MAX_WANTED_TOKENS
+        )
     if fields["want_concurrency"]:
-        body["want_concurrency"] = _number("want_concurrency", fields["want_concurrency"])
+        body["want_concurrency"] = parse_length(
+            fields["want_concurrency"], field="want_concurrency", high=MAX_WANTED_REQUESTS
+        )
     return body
-
-
-def _number(field: str, text: str) -> int:
-    found = parse_lengths(text, field=field)
-    if len(found.runs) != 1 or found.requests != 1:
-        raise OutOfRange("{field} must be one number, such as 131072 or 128k", field=field)
-    return found.runs[0][0]
 
 
 def _problems(error: DomainError | ValidationError) -> Problems:

@@ -120,3 +120,13 @@ def with_plain_exponents(figure: Figure) -> Figure:
     for name in ("xaxis", "yaxis"):
         figure["layout"][name] = {**figure["layout"][name], "exponentformat": "e"}
     return figure
+
+
+def with_legend_below(figure: Figure) -> Figure:
+    """Return the figure with its legend at the foot, where many names take several lines.
+
+    Above the plot they would lie on it wherever the screen is narrow.
+    """
+    below = {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0}
+    figure["layout"]["legend"] = below
+    return figure

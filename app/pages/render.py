@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse
 from app.domain.errors import DomainError
 from app.domain.notes import Note
 from app.domain.units import bytes_text, percent_text
+from app.pages.amounts_in_words import in_words
 from app.pages.formulas import in_language
 from app.pages.navigation import NAVIGATION
 from app.web.assets import ROOT, asset_url
@@ -68,6 +69,7 @@ def environment(language: str) -> Environment:
     env.filters["number"] = number_text
     env.filters["sentence"] = lambda item: sentence(item, language)
     env.filters["translated"] = known.gettext
+    env.filters["amount"] = lambda text: in_words(text, known.gettext)
     env.globals.update(
         navigation=NAVIGATION,
         asset_url=asset_url,

@@ -72,6 +72,50 @@ def test_a_phone_has_no_sideways_scroll(browser: Browser, base_url: str) -> None
     context.close()
 
 
+def test_on_a_phone_the_verdict_is_in_sight(browser: Browser, base_url: str) -> None:
+    """At 360 pixels each figure is a card: name and verdict on one line, all else below."""
+    context = browser.new_context(viewport={"width": 360, "height": 740})
+    page = context.new_page()
+    page.goto(f"{base_url}/explain?example=stages")
+    rows = page.locator("#figures tr.agrees, #figures tr.unchecked").all()
+    assert len(rows) == 3
+    for row in rows:
+        places = {}
+        for part in ("td.name:not(.verdict)", "td.verdict", "td.what >> nth=1", "td.why"):
+            box = row.locator(part).bounding_box()
+            assert box is not None
+            assert 0 <= box["x"] <= box["x"] + box["width"] <= 360
+            places[part] = box["y"]
+        assert places["td.verdict"] < places["td.what >> nth=1"] < places["td.why"]
+    caption = page.locator("#figures caption").bounding_box()
+    assert caption is not None
+    assert caption["x"] + caption["width"] <= 360
+    context.close()
+
+
+def test_a_reload_keeps_the_log_in_this_tab_alone(
+    watched: Watched, browser: Browser, base_url: str
+) -> None:
+    """After a reload the text and its figures are there again; another visitor has an empty box."""
+    page = watched.page
+    page.goto(f"{base_url}/explain?model=meta-llama/Llama-3.1-8B")
+    page.locator("#log").fill(LOG)
+    expect(page.locator("#verdicts")).to_contain_text("agrees 2")
+    page.reload()
+    expect(page.locator("#log")).to_have_value(LOG)
+    expect(page.locator("#verdicts")).to_contain_text("agrees 2")
+    page.get_by_role("link", name="中文").click()
+    expect(page.locator("#log")).to_have_value(LOG)
+    page.goto(f"{base_url}/explain")
+    expect(page.locator("#log")).to_have_value("")
+    context = browser.new_context()
+    other = context.new_page()
+    other.goto(f"{base_url}/explain")
+    other.reload()
+    expect(other.locator("#log")).to_have_value("")
+    context.close()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_in_an_answer(scheme: str, browser: Browser, base_url: str) -> None:
     """Verdicts, lines and changes are as accessible as the form, in both themes."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from urllib.parse import urlencode
 
 import pytest
@@ -31,11 +33,98 @@ def test_each_engine_has_its_row(client: TestClient) -> None:
     text = page(client, **GEMMA)
     vllm = row(text, "vllm")
     for figure in ("0.33.0", "291\u202f658", "2.23", "19\u202f301\u202f662\u202f720",
-                   "8\u202f564\u202f244\u202f480", "81\u202f920"):  # fmt: skip
+                   "8\u202f564\u202f244\u202f480", "81\u202f920", "17\u202f407"):  # fmt: skip
         assert figure in vllm
     assert "66\u202f571\u202f993\u202f088" in row(text, "tensorrt_llm")
     assert "11\u202f173\u202f199\u202f872" in row(text, "need")
     assert "llama.cpp serves 3.00 such requests at once, TensorRT-LLM 0.65." in text
+
+
+def test_what_an_engine_counts_itself_stands_under_the_table(client: TestClient) -> None:
+    """Tokens held are defined once; what an engine counts otherwise is said in its words."""
+    text = page(client, **GEMMA)
+    assert "Tokens held: requests at once times the longest request" in text
+    assert "393\u202f216" in row(text, "llama_cpp")
+    (said,) = re.findall(r'id="remarks-llama_cpp">(.*?)</p>', text)
+    assert said == (
+        "llama.cpp: it holds whole contexts only; made as a single context, n_ctx could be up to"
+        " 516096"
+    )
+    assert 'id="remarks-vllm"' not in text
+    mistral = page(client, model="mistralai/Mistral-7B-v0.1", kv="bf16")
+    assert "1\u202f073\u202f741\u202f824" not in mistral
+    assert (
+        "1073741824" not in row(mistral, "llama_cpp") + mistral.partition("remarks-llama")[2][:99]
+    )
+
+
+def test_ranks_and_a_version(client: TestClient) -> None:
+    """Ranks go to every engine that has them; those without say so; the address keeps them."""
+    fields = {"model": "meta-llama/Llama-3.1-8B", "kv": "bf16", "tensor_parallel": "2",
+              "data_parallel": "1", "decode_context_parallel": "",
+              "vllm_version": "0.11.0"}  # fmt: skip
+    text = page(client, **fields)
+    assert "65\u202f536" in row(text, "vllm")
+    assert "0.11.0" in row(text, "vllm")
+    assert "65\u202f536" in row(text, "sglang")
+    assert "131\u202f072" in row(text, "llama_cpp")
+    assert "llama.cpp has no setting for tensor_parallel" in text
+    assert '<details id="more-settings" open>' in text
+    assert "Both together" in html.unescape(text)
+    assert "app plan vllm --model meta-llama/Llama-3.1-8B --kv-dtype bf16" in text
+    assert "--tensor-parallel 2 --setting version=0.11.0" in text
+    assert "--setting vllm.version=0.11.0" in text
+    part = client.post("/engines", data=fields, headers={"HX-Request": "true"})
+    assert "tensor_parallel=2" in part.headers["HX-Replace-Url"]
+    assert "vllm_version=0.11.0" in part.headers["HX-Replace-Url"]
+    assert '<details id="more-settings">' in page(client, model="meta-llama/Llama-3.1-8B")
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [
+        ({"context": "99999999999"},
+         "context must be between 1 and 4194304, got '99999999999'"),
+        ({"context": "long"}, "context must be one number, such as 131072 or 128k, got 'long'"),
+        ({"tensor_parallel": "0"}, "tensor_parallel must be at least 1, got 0"),
+        ({"pipeline_parallel": "two"}, "pipeline_parallel must be a whole number, got 'two'"),
+        ({"vllm_version": "9.9.9"}, "vllm_version '9.9.9' is not a known vLLM release"),
+    ],
+)  # fmt: skip
+def test_mistakes_name_their_field_and_the_bound(
+    client: TestClient, query: dict[str, str], sentence: str
+) -> None:
+    """A sentence says which field, and what it may be."""
+    answer = client.get(f"/engines?{urlencode(query)}")
+    assert answer.status_code == 422
+    assert sentence in html.unescape(answer.text)
+
+
+@pytest.mark.parametrize(
+    ("model", "note"),
+    [
+        ("moonshotai/Kimi-Linear-48B-A3B-Instruct", ""),
+        ("openai/whisper-large-v3", ""),
+        ("RedHatAI/Llama-3.1-8B-Instruct-FP8", "is taken to have the layers of meta-llama/Llama"),
+    ],
+)
+def test_models_by_the_names_that_logs_have(client: TestClient, model: str, note: str) -> None:
+    """Whatever name the explanation of a log knows is known here too, and guesses are said."""
+    text = page(client, model=model, kv="bf16")
+    assert 'id="held"' in text
+    assert note in text
+    asked = {"log": "GPU KV cache size: 75,840 tokens", "model": {"id": model}}
+    explained = client.post("/api/v1/engines/explain", json=asked)
+    assert explained.json()["model"] is not None
+
+
+def test_workings_in_chinese(client: TestClient) -> None:
+    """The lines of a working are said in the page's language."""
+    text = client.get(
+        "/engines?model=meta-llama/Llama-3.1-8B&kv=bf16", headers={"Accept-Language": "zh"}
+    ).text
+    assert "一个请求" in text
+    assert "a request:" not in text
 
 
 def test_what_is_spent_is_said(client: TestClient) -> None:
@@ -119,7 +208,7 @@ def test_exports(client: TestClient) -> None:
     assert client.get(f"/export/engines.json?{query}").json() == asked
     rows = client.get(f"/export/engines.csv?{query}").text.splitlines()
     assert rows[0].startswith("engine,version,tokens,concurrency,request_bytes")
-    assert rows[0].endswith("bytes_at_1024,bytes_at_8192,refusal")
+    assert rows[0].endswith("bytes_at_1024,bytes_at_8192,refusal,remarks")
     assert rows[1].startswith("vllm,0.33.0,291658,")
     assert len(rows) == 6
     for kind in ("json", "csv"):

@@ -23,9 +23,9 @@ LOG = "Available KV cache memory: 40.00 GiB\nGPU KV cache size: 327,680 tokens"
 LLAMA = "meta-llama/Llama-3.1-8B"
 
 
-def post(client: TestClient, *, fragment: bool = False, **fields: Any) -> Any:
+def post(client: TestClient, *, fragment: bool = False, language: str = "en", **fields: Any) -> Any:
     """Return the page for a log that is sent."""
-    headers = {"HX-Request": "true"} if fragment else {}
+    headers = {"Accept-Language": language} | ({"HX-Request": "true"} if fragment else {})
     return client.post("/explain", data=fields, headers=headers)
 
 
@@ -52,6 +52,27 @@ def test_lines_stand_beside_their_figures(client: TestClient) -> None:
     assert "agrees 2 disagrees 0 not checked 0" in words
     assert "20,480 blocks of 16 tokens each" in words
     assert "5.00x requests of the full length instead of 2.50x" in words
+
+
+def test_figures_in_chinese(client: TestClient) -> None:
+    """Cells and workings are said in the page's language, and the API's answer stays English."""
+    text = post(client, language="zh", log=LOG, model=LLAMA).text
+    words = plain(text)
+    assert "327,680 个 token 327,680 个 token" in words
+    assert "一个请求：8,192 个块" in words or "一个请求：8192 个块" in words
+    (shown,) = re.findall(r'<pre id="json">(.*?)</pre>', text, re.DOTALL)
+    assert json.loads(html.unescape(shown))["figures"][1]["printed"] == "327,680 tokens"
+    wrong = LOG.replace("327,680", "300,000")
+    disagrees = plain(post(client, language="zh", log=wrong, model=LLAMA).text)
+    assert "-27,632 个 token" in disagrees
+
+
+def test_examples_stand_after_the_answer(client: TestClient) -> None:
+    """Between the form and the answer there is nothing; the examples come last."""
+    text = post(client, log=LOG, model=LLAMA).text
+    places = [text.index(part) for part in ("</form>", 'id="answer"', 'id="figures"', "?example=")]
+    assert places == sorted(places)
+    assert "This tab keeps the text until it is closed" in text
 
 
 def test_a_figure_that_disagrees(client: TestClient) -> None:
@@ -112,7 +133,9 @@ def test_a_config_in_place_of_a_name(client: TestClient) -> None:
         ({"engine": "nope"}, "engine", "Input should be"),
         ({"want_context": "long"}, "want_context", ""),
         ({"want_context": "1k, 2k"}, "want_context", "one number"),
-        ({"want_concurrency": "0"}, "want_concurrency", "at least 1"),
+        ({"want_context": "99999999999"}, "want_context", "between 1 and 2147483647"),
+        ({"want_concurrency": "9999999"}, "want_concurrency", "between 1 and 1048576"),
+        ({"want_concurrency": "0"}, "want_concurrency", "between 1 and"),
     ],
 )
 def test_mistakes_become_sentences(
@@ -179,11 +202,12 @@ def test_every_figure_has_a_name_on_the_page() -> None:
     for path in sorted((Path(logs.__file__).parent).rglob("*.py")):
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(call, ast.Call) and getattr(call.func, "id", "") in _MAKERS:
-                made |= {
+                texts = [
                     item.value
                     for item in call.args[:3]
                     if isinstance(item, ast.Constant) and isinstance(item.value, str)
-                }
+                ]
+                made |= set(texts[:1])  # what follows its name is what was printed
     assert len(made) > 20
     assert {name for name in made if " " not in name} - set(FIGURES) == set()
 

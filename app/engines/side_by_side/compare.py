@@ -50,8 +50,8 @@ def side_by_side(question: Question, more: Mapping[str, Settings]) -> SideBySide
 def _notes(question: Question, more: Mapping[str, Settings]) -> tuple[Note, ...]:
     first = Note("one_device", "one device, no parallelism")
     if question.ranks:
-        first = Note("each_rank", "each rank has {available} for the cache, and every figure is of"
-                     " one rank of the first stage",
+        first = Note("each_rank", "each rank has {available} for the cache; the bytes of a request"
+                     " are those on one rank",
                      {"available": bytes_text(question.available_bytes)})  # fmt: skip
     chosen = any("version" in settings for settings in more.values())
     return (

@@ -164,7 +164,7 @@ def test_what_a_request_is_made_of() -> None:
         block_size=64, device_capability="8.0",
     )  # fmt: skip
     texts = {note.code: note.text for note in figure_of(found, "needed_memory").reasons}
-    assert "3 groups of 6 × 16 mamba + 158 × 17 full_attention" in texts["request_parts"]
+    assert "3 × (6 × 16 mamba) + 158 × 17 full_attention" in texts["request_parts"]
     assert texts["draft_in_group"].startswith("1 of the 17 layers")
     assert texts["state_blocks_each"].startswith("a state takes 6 blocks a group: 1 that runs, 1")
     assert "draft_passed_over" not in {note.code for note in found.assumptions}

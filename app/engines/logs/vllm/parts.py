@@ -34,14 +34,14 @@ def request_parts(plan: VllmPlan) -> Iterator[Note]:
 
 
 def _parts(groups: tuple[PlannedGroup, ...]) -> Iterator[str]:
-    """Yield like groups together: 3 × 6 × 16 mamba."""
+    """Yield like groups together, without words: 3 × (6 × 16 mamba)."""
     counted: dict[tuple[int, int, str], int] = {}
     for group in groups:
         key = (group.blocks_per_request, group.layers, group.kind)
         counted[key] = counted.get(key, 0) + 1
     for (blocks, layers, kind), number in counted.items():
-        times = f"{number} groups of " if number > 1 else ""
-        yield f"{times}{blocks:,} × {layers} {kind}"
+        own = f"{blocks:,} × {layers} {kind}"
+        yield f"{number} × ({own})" if number > 1 else own
 
 
 def _states(plan: VllmPlan) -> Iterator[Note]:
