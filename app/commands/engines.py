@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app import cli
+from app.commands import transformers
+from app.commands.plan_settings import by_engine, joined, settings_of
 
 if TYPE_CHECKING:
     from app.api.engines_compared import SideBySideAnswer
@@ -18,7 +20,9 @@ MAX_LOG_BYTES = 36 * 2**20
 
 Engine = Annotated[
     str,
-    typer.Argument(help="vllm, llama_cpp, sglang, tensorrt_llm, or all for one table of them."),
+    typer.Argument(
+        help="vllm, llama_cpp, sglang, tensorrt_llm, transformers, or all for one table of them."
+    ),
 ]
 Settings = Annotated[
     list[str] | None,
@@ -47,31 +51,6 @@ ContextRanks = Annotated[
     int | None,
     typer.Option("--decode-context-parallel", help="Ranks that divide a context's tokens."),
 ]
-
-
-def settings_of(pairs: list[str] | None, text: str | None) -> dict[str, object]:
-    """Return the request's `settings` from repeated options and one text of several."""
-    from app.domain.errors import DomainError
-    from app.readers.settings_text import parse_settings
-
-    found: dict[str, object] = {}
-    try:
-        found |= parse_settings(text or "")
-        for pair in pairs or ():
-            found |= _one_setting(pair)
-    except DomainError as error:
-        cli.fail(str(error))
-    return found
-
-
-def _one_setting(pair: str) -> dict[str, object]:
-    """Return a setting whose value may have spaces and quotes, as the shell has passed it."""
-    from app.readers.settings_text import value_of
-
-    name, equals, value = pair.partition("=")
-    if not equals or not name:
-        cli.fail(f"setting: give name=value, got {pair}")
-    return {name.lstrip("-").replace("-", "_"): value_of(value, field=name)}
 
 
 def _bytes(text: str | None) -> int | None:
@@ -148,7 +127,7 @@ def plan(  # noqa: PLR0913 - one parameter an option
     else:
         if lengths is not None:
             cli.fail("lengths: they are compared with all engines only")
-        own = {**_ranks(engine, ranks), **own}
+        own = joined(engine, _ranks(engine, ranks), own)
         _plan_one(engine, body, own, context, kv_dtype, as_json=as_json)
 
 
@@ -182,14 +161,18 @@ def _plan_one(
     from app.api.engine_plans import answer_engine_plan
     from app.api.engines_schemas import MAX_WANTED_TOKENS, EnginePlanRequest
 
-    if engine not in _LONGEST:
-        cli.fail(f"engine: one of {', '.join(_LONGEST)} or {ALL}, got {engine}")
+    known = [*_LONGEST, transformers.ENGINE]
+    if engine not in known:
+        cli.fail(f"engine: one of {', '.join(known)} or {ALL}, got {engine}")
     longest = _length(context, MAX_WANTED_TOKENS)
-    if longest is not None:
-        settings = {_LONGEST[engine]: longest, **settings}
+    if engine == transformers.ENGINE:
+        options = transformers.settings_of_options(longest, kv_dtype)
+        transformers.plan_run(body, joined(engine, options, settings), as_json=as_json)
+        return
+    options = {} if longest is None else {_LONGEST[engine]: longest}
     if kv_dtype is not None:
-        settings = {**_formats(engine, kv_dtype), **settings}
-    body = {**body, "settings": settings}
+        options |= _formats(engine, kv_dtype)
+    body = {**body, "settings": joined(engine, options, settings)}
     answer = cli.run(lambda asked: answer_engine_plan(engine, asked), body, EnginePlanRequest)
     if as_json:
         cli.print_json(answer)
@@ -240,24 +223,13 @@ def _plan_all(
         "kv_dtype": cli.dtype_of(kv_dtype),
         "context_tokens": _length(context, MAX_COMPARED_TOKENS),
         "lengths": _lengths(lengths, "lengths"),
-        "settings": _by_engine(settings),
+        "settings": by_engine(settings),
     }
     answer = cli.run(answer_side_by_side, asked, SideBySideRequest)
     if as_json:
         cli.print_json(answer)
         return
     _print_all(answer)
-
-
-def _by_engine(settings: dict[str, object]) -> dict[str, dict[str, object]]:
-    """Return settings by engine, of names such as `vllm.version`."""
-    found: dict[str, dict[str, object]] = {}
-    for name, value in settings.items():
-        engine, dot, own = name.partition(".")
-        if not dot:
-            cli.fail(f"{name}: a setting belongs to one engine: name it, as in vllm.{name}")
-        found.setdefault(engine, {})[own] = value
-    return found
 
 
 def _print_all(answer: SideBySideAnswer) -> None:

@@ -65,11 +65,25 @@ def _setting(words: list[str], index: int, field: str) -> tuple[str, object, int
                         value=shown(word))  # fmt: skip
     name = name.replace("-", "_")
     if equals:
-        return name, value_of(text, field=field), 1
+        return name, value_of_setting(name, text, field=field), 1
     following = words[index + 1] if index + 1 < len(words) else "--"
     if _NUMBER.fullmatch(following) or not (following.startswith("-") or "=" in following):
-        return name, value_of(following.rstrip(","), field=field), 2
+        return name, value_of_setting(name, following.rstrip(","), field=field), 2
     return name, True, 1
+
+
+def value_of_setting(name: str, text: str, *, field: str = "settings") -> object:
+    """Return a setting's value as its text reads; a version is text whatever it looks like.
+
+    >>> value_of_setting("version", "1.20"), value_of_setting("n_ctx", "120")
+    ('1.20', 120)
+
+    Raises:
+        Malformed: for JSON that names a key twice.
+
+    """
+    # With an engine's name before it where several are asked, as in vllm.version.
+    return text if name.rpartition(".")[2] == "version" else value_of(text, field=field)
 
 
 def value_of(text: str, *, field: str = "settings") -> object:

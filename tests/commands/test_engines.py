@@ -37,6 +37,36 @@ def test_a_plan(client: TestClient) -> None:
     assert "prints: GPU KV cache size: 327,680 tokens, Maximum concurrency" in table
 
 
+def test_a_run_of_transformers(client: TestClient) -> None:
+    """A length is a prompt and one step; equal layers stand in one row; --json is the API's."""
+    words = ["plan", "transformers", "--model", LLAMA, "--context", "8k", "--kv-dtype", "bf16"]
+    asked = client.post(
+        "/api/v1/engines/transformers/plan",
+        json={"model": {"id": LLAMA},
+              "settings": {"prompt_tokens": 8191, "decode_steps": 1, "dtype": "bf16"}},
+    )  # fmt: skip
+    printed = run(*words, "--json")
+    assert printed.exit_code == 0
+    assert json.loads(printed.stdout) == asked.json()
+    table = run(*words).stdout
+    assert "32 × 33554432 B = 1073741824 B" in table
+    assert "0-31" in table
+    assert "keys 1×8×8192×128 bfloat16, values 1×8×8192×128 bfloat16" in table
+    assert "the model needs 1073741824 B, kept beyond it 0 B" in table
+    one = run("plan", "transformers", "--model", LLAMA, "--context", "1", "--json")
+    assert json.loads(one.stdout)["decode_steps"] == 0
+
+
+def test_a_version_is_text_whatever_it_looks_like() -> None:
+    """1.2 is a release of TensorRT-LLM, not the number six fifths."""
+    words = ["plan", "tensorrt_llm", "--model", LLAMA, "--available", "40GiB", "--json"]
+    for more in (["-s", "version=1.2"], ["--settings", "--version 1.2"]):
+        assert json.loads(run(*words, *more).stdout)["version"] == "1.2"
+    both = run("plan", "all", "--model", LLAMA, "--available", "40GiB", "--context", "8k",
+               "-s", "tensorrt_llm.version=1.2", "--json")  # fmt: skip
+    assert json.loads(both.stdout)["engines"][3]["version"] == "1.2"
+
+
 @pytest.mark.parametrize(
     ("engine", "figure"),
     [("llama_cpp", "1073741824"), ("sglang", "327680"), ("tensorrt_llm", "294912")],
@@ -129,7 +159,24 @@ def test_an_empty_log_is_a_mistake(given: str, tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["plan", "nope", "--model", LLAMA], "engine: one of"),
-        (["plan", "transformers", "--model", LLAMA], "engine: one of"),
+        (["plan", "transformers", "--model", LLAMA, "--available", "1GiB"], "available: Trans"),
+        (["plan", "transformers", "--model", LLAMA, "--kv-dtype", "fp8"], "settings.dtype fp8"),
+        (["plan", "transformers", "--model", LLAMA, "--lengths", "1k"], "all engines only"),
+        (
+            ["plan", "transformers", "--model", LLAMA, "--context", "8k", "-s", "prompt_tokens=3"],
+            "prompt_tokens: given by an option, 8191, and as a setting, 3",
+        ),
+        (["plan", "vllm", "--model", LLAMA, "--context", "1k,8k"], "context must be one number"),
+        (
+            ["plan", "vllm", "--model", LLAMA, "--context", "8k", "-s", "max_model_len=3"],
+            "max_model_len: given by an option, 8192, and as a setting, 3",
+        ),
+        (
+            ["plan", "vllm", "--model", LLAMA, "--tensor-parallel", "2", "-s", "tp=4"],
+            "tensor_parallel_size: given by an option, 2, and as a setting, 4",
+        ),
+        (["plan", "vllm", "--model", LLAMA, "-s", "version=0.33"], "'0.33' is not a known vLLM"),
+        (["plan", "vllm", "--model", LLAMA, "--settings", "version=5"], "'5' is not a known vLLM"),
         (["plan", "vllm"], "give the model"),
         (["plan", "vllm", "--model", "no/such"], "no/such"),
         (["plan", "vllm", "--model", LLAMA, "--available", "much"], "available must be"),
