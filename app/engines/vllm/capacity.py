@@ -47,13 +47,17 @@ class PoolSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerPool:
-    """One worker's part: its layers of each group, what a block costs it, what its bytes hold."""
+    """One worker's part: its layers of each group, what a block costs it, what its bytes hold.
+
+    `refusal` is that of its own check, None where it passes.
+    """
 
     groups: tuple[Group, ...]
     bytes_per_block: int
     available_bytes: int
     own_blocks: int
     needed_bytes: int
+    refusal: Refusal | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +137,7 @@ def fill_pool(
     limiting = checks[0].available_bytes if checks else 0
     if settings.auto_fit and release.auto_fits:
         bounds, limiting = _fitted(bounds, checks, limiting)
-    refusals = [check.refusal(bounds) for check in checks]
+    refusals = [None if check is None else check.refusal(bounds) for check in checked]
     own = [
         size // unit if unit else 1 for size, unit in zip(available_bytes, per_block, strict=True)
     ]
@@ -151,9 +155,10 @@ def fill_pool(
                 available_bytes=size,
                 own_blocks=blocks,
                 needed_bytes=0 if check is None else check.needed(bounds),
+                refusal=refused,
             )
-            for groups, unit, size, blocks, check in zip(
-                parts, per_block, available_bytes, own, checked, strict=True
+            for groups, unit, size, blocks, check, refused in zip(
+                parts, per_block, available_bytes, own, checked, refusals, strict=True
             )
         ),
         num_blocks=num_blocks,

@@ -282,6 +282,9 @@ def _planned_rank(found: _Planning, index: int) -> PlannedRank:
         allocated_bytes=allocated,
         unused_bytes=unused,
         needed_bytes=worker.needed_bytes,
+        estimated_max_model_len=None
+        if worker.refusal is None or not found.known
+        else worker.refusal.estimated_max_model_len,
     )
 
 

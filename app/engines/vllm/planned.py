@@ -38,6 +38,8 @@ class PlannedRank:
 
     `own_blocks` is what its memory would give; the pool is the smallest stage's. None where the
     plan was made without bytes. `unused_bytes` are 0 where blocks set by hand exceed the memory.
+    `estimated_max_model_len` is the longest request that its own check would let through, None
+    where it lets the plan's through.
     """
 
     pipeline_rank: int
@@ -51,6 +53,7 @@ class PlannedRank:
     allocated_bytes: int | None
     unused_bytes: int | None
     needed_bytes: int
+    estimated_max_model_len: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +100,16 @@ class VllmPlan:
     def formula(self) -> str:
         """The line that gives the number of blocks, or of a request's where no bytes were given."""
         return self.formulas[-1]
+
+    @property
+    def longest_that_starts(self) -> int | None:
+        """The longest request that every stage lets through; None where this one's passes.
+
+        The engine's own estimate is that of the first stage that refuses, and another may hold
+        less.
+        """
+        lengths = [rank.estimated_max_model_len for rank in self.ranks]
+        return min((length for length in lengths if length is not None), default=None)
 
     @property
     def spent(self) -> tuple[Spent, ...]:

@@ -62,10 +62,12 @@ def _refused(table: Table) -> Iterator[Advice]:
 
 
 def _shorter(table: Table, own: VllmPlan, memory: int) -> Iterator[Advice]:
-    length = own.estimated_max_model_len
+    length = own.longest_that_starts
     refusals = table.case.evidence.refused
     said = [refused.estimate[1] for refused in refusals if refused.estimate is not None]
-    if said and table.case.fit is not None and table.case.fit.refusal_agrees:
+    # What the error says is of one stage, and another may need more.
+    widest = all(refused.needed.holds_bytes(own.needed_bytes, "GiB") for refused in refusals)
+    if said and widest and table.case.fit is not None and table.case.fit.refusal_agrees:
         length = min(said)
     if table.case.evidence.too_long:
         length = min(tokens for _, _, tokens in table.case.evidence.too_long)
@@ -142,7 +144,7 @@ def _verdict(plan: VllmPlan) -> Note:
     return Note(
         "still_refused",
         "one request then needs {needed}, still too much; the longest that fits is {length} tokens",
-        {"needed": gib_text(plan.needed_bytes), "length": f"{plan.estimated_max_model_len or 0:,}"},
+        {"needed": gib_text(plan.needed_bytes), "length": f"{plan.longest_that_starts or 0:,}"},
     )
 
 

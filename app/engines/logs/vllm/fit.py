@@ -13,12 +13,12 @@ from itertools import islice
 
 from app.domain.errors import DomainError
 from app.engines import vllm
-from app.engines.logs.numbers import Printed
 from app.engines.logs.search import most_plans
 from app.engines.logs.vllm.era import Era
 from app.engines.logs.vllm.evidence import (
     ANY,
     Evidence,
+    Refused,
     Span,
     blocks_of_memory,
     intersect,
@@ -26,7 +26,7 @@ from app.engines.logs.vllm.evidence import (
 )
 from app.engines.logs.vllm.hypotheses import Bound, hypotheses, what_matters
 from app.engines.model import EngineModel
-from app.engines.vllm import VllmPlan
+from app.engines.vllm import PlannedRank, VllmPlan
 from app.engines.vllm.versions import release as release_named
 
 Settings = Mapping[str, object]
@@ -203,33 +203,45 @@ def _refusal_agrees(
             own = vllm.plan(
                 model.config, model.state, {**settings, "max_model_len": refused.length}, None
             )
-        low, high = refused.needed.bytes("GiB")
-        if not low <= own.needed_bytes <= high:
+        if not any(refused.needed.holds_bytes(rank.needed_bytes, "GiB") for rank in own.ranks):
             return False
         if refused.estimate is not None:
-            span = estimates_between(
-                model, {**settings, "max_model_len": refused.length}, refused.available
-            )
+            span = estimates_between(model, {**settings, "max_model_len": refused.length}, refused)
             if span is not None and not span[0] <= refused.estimate[1] <= span[1]:
                 return False
     return True
 
 
+def refusing_rank(plan: VllmPlan, refused: Refused) -> PlannedRank:
+    """Return the stage whose check a refusal is of: the first that needs what it prints.
+
+    Stages are checked in order and the first one to refuse is told of. Each may have another
+    memory, so where none needs that, it is the first that needs more than is printed as there.
+    """
+    for rank in plan.ranks:
+        if refused.needed.holds_bytes(rank.needed_bytes, "GiB"):
+            return rank
+    there = 0 if refused.available is None else refused.available.bytes("GiB")[0]
+    over = [rank for rank in plan.ranks if rank.needed_bytes > there]
+    return (over or list(plan.ranks))[0]
+
+
 def estimates_between(
-    model: EngineModel, settings: Settings, available: object
+    model: EngineModel, settings: Settings, refused: Refused
 ) -> tuple[int, int] | None:
-    """Return the lengths that would be estimated at the ends of a printed memory."""
-    if not isinstance(available, Printed):
+    """Return the lengths that would be estimated at the ends of a refusal's printed memory."""
+    if refused.available is None:
         return None
     release = str(settings.get("version", ""))
     ends = []
-    for size in available.bytes("GiB"):
+    for size in refused.available.bytes("GiB"):
         # The refusal prints the memory that the check sees: without the null block since 0.29.
         plan = vllm.plan(model.config, model.state, settings, max(size, 0))
+        rank = refusing_rank(plan, refused)
         if _keeps_null_block(release):
-            unit = plan.ranks[0].bytes_per_block
+            unit = rank.bytes_per_block
             plan = vllm.plan(model.config, model.state, settings, max(size, 0) + unit)
-        ends.append(plan.estimated_max_model_len)
+        ends.append(plan.ranks[rank.pipeline_rank].estimated_max_model_len)
     if ends[0] is None:
         return None
     return ends[0], plan.max_model_len if ends[1] is None else ends[1]

@@ -11,10 +11,10 @@ from app.engines.logs.numbers import gib_text
 from app.engines.logs.result import LogFigure, figure
 from app.engines.logs.vllm.case import MEASURED, Case, inferred, not_reproduced, unchecked
 from app.engines.logs.vllm.evidence import Refused
-from app.engines.logs.vllm.fit import estimates_between
+from app.engines.logs.vllm.fit import estimates_between, refusing_rank
 from app.engines.logs.vllm.parts import request_parts
-from app.engines.logs.vllm.stages import charges_all_layers, needs_text
-from app.engines.vllm import VllmPlan
+from app.engines.logs.vllm.stages import charges_all_layers, differ, needs_text
+from app.engines.vllm import PlannedRank, VllmPlan
 
 _GIB = 2**30
 
@@ -127,9 +127,10 @@ def _needed(case: Case, refused: Refused) -> LogFigure:
         )
     settings = {**case.fit.settings, "max_model_len": refused.length}
     plan = vllm.plan(case.model.config, case.model.state, settings, None)
-    own = plan.needed_bytes
+    rank = refusing_rank(plan, refused)
+    own = rank.needed_bytes
     agrees = low <= own <= high
-    reasons = tuple(_needed_reasons(plan)) if agrees else not_reproduced(case)
+    reasons = tuple(_needed_reasons(plan, rank)) if agrees else not_reproduced(case)
     return figure(
         "needed_memory",
         refused.found,
@@ -142,15 +143,17 @@ def _needed(case: Case, refused: Refused) -> LogFigure:
     )
 
 
-def _needed_reasons(plan: VllmPlan) -> Iterator[Note]:
-    unit = max(rank.bytes_per_block for rank in plan.ranks)
+def _needed_reasons(plan: VllmPlan, rank: PlannedRank) -> Iterator[Note]:
+    unit = rank.bytes_per_block
+    if charges_all_layers(plan):
+        unit = max(stage.bytes_per_block for stage in plan.ranks)
     yield from request_parts(plan)
     yield Note(
         "request_blocks",
         "one request of {length} tokens takes {blocks} blocks of {unit} B",
         {
             "length": f"{plan.max_model_len:,}",
-            "blocks": f"{plan.needed_bytes // unit:,}",
+            "blocks": f"{rank.needed_bytes // unit:,}",
             "unit": f"{unit:,}",
         },
     )
@@ -161,6 +164,13 @@ def _needed_reasons(plan: VllmPlan) -> Iterator[Note]:
             " {needs}, and later releases ask for no more",
             {"needs": needs_text(plan)},
         )
+    elif differ(plan):
+        yield Note(
+            "refusing_stage",
+            "the stages hold different layers, and the error is of the first that has too little"
+            " memory, PP{rank}; they need {needs}",
+            {"rank": rank.pipeline_rank, "needs": needs_text(plan)},
+        )
 
 
 def _estimate(case: Case, refused: Refused, found: Found, estimated: int) -> LogFigure:
@@ -168,7 +178,7 @@ def _estimate(case: Case, refused: Refused, found: Found, estimated: int) -> Log
     span = None
     if case.fit is not None and case.model is not None:
         settings = {**case.fit.settings, "max_model_len": refused.length}
-        span = estimates_between(case.model, settings, refused.available)
+        span = estimates_between(case.model, settings, refused)
     if span is None:
         reasons = unchecked(case) if case.fit is None else (_NO_AVAILABLE,)
         return figure("estimated_length", found, text, unit="tokens", reasons=reasons)
