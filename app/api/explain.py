@@ -10,7 +10,7 @@ from pydantic import Field
 from app.api import schemas as s
 from app.api.answers import Answer, NoteAnswer, notes_answer
 from app.api.engines_schemas import ExplainRequest
-from app.domain.errors import DomainError
+from app.domain.errors import DomainError, WrongType, shown
 from app.domain.notes import Note
 
 if TYPE_CHECKING:
@@ -89,6 +89,10 @@ def compute_explain(request: ExplainRequest) -> Explained:
     model, notes = _model(request, opened)
     wish = Wish(context_tokens=request.want_context_tokens, concurrency=request.want_concurrency)
     settings = request.settings
+    version = settings.get("version")
+    if version is not None and not isinstance(version, str):
+        raise WrongType("{field} must be a string, got {value}", field=("settings", "version"),
+                        value=shown(version))  # fmt: skip
     try:
         settings = own_names(settings, _aliases(opened.engine))
         found = explain_log(opened, model, settings, wish)
