@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Iterator
 
@@ -115,7 +117,9 @@ def test_a_run_that_does_not_is_killed(lab: LabProcess) -> None:
 def test_closing_from_another_thread_cancels(lab: LabProcess) -> None:
     """Whoever waits for a result of a run that is closed learns that it was cancelled."""
     run = lab.start("measured", device="numpy", seed=0, seconds=60)
-    next(run)
+    pid = run._child.process.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)  # so that it cannot end before it is closed
     threading.Timer(0.05, run.close).start()
     with pytest.raises(RunStopped) as caught:
         list(run)
