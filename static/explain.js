@@ -24,15 +24,18 @@
   });
 
   // On a reload or in the other language; whoever comes anew finds what the address says.
-  addEventListener("load", () => {
+  const restore = () => {
     const area = document.querySelector("[data-log]");
-    const box = area?.querySelector("textarea");
     const [entry] = performance.getEntriesByType("navigation");
-    if (!box || area.dataset.log === "given") return;
+    if (area.dataset.log === "given") return;
     if (entry?.type !== "reload" && !location.search.includes("lang=")) return;
     const text = kept((store) => store.getItem(KEY));
     if (!text) return;
+    const box = area.querySelector("textarea");
     box.value = text;
     changed(box);
-  });
+  };
+  // Not before the form answers to changes.
+  if (document.querySelector("#ask[data-htmx-powered]")) restore();
+  else document.addEventListener("htmx:after:process", restore, { once: true });
 })();
