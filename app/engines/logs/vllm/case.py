@@ -29,9 +29,18 @@ MEASURED = Note(
 )
 
 
+_NO_ROOM = Note(
+    "no_room",
+    "the memory that the log gives holds no block, so this line is of another start",
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """What the figures are made from; `fit` is None where no model is known or no plan was made."""
+    """What the figures are made from; `fit` is None where no model is known or no plan was made.
+
+    `swap_gib` is --swap-space, None where nothing says it.
+    """
 
     model: EngineModel | None
     reads: Reads
@@ -39,6 +48,7 @@ class Case:
     fit: Fit | None
     why_no_plan: Note | None
     several_ranks: bool
+    swap_gib: int | None = None
 
     @property
     def plan(self) -> VllmPlan | None:
@@ -122,7 +132,11 @@ def inferred(case: Case) -> tuple[Note, ...]:
 
 def not_reproduced(case: Case) -> tuple[Note, ...]:
     """Return the sentence for a figure that no usual setting gives."""
-    return () if case.fit is None else (not_reproduced_note(case.fit.settings),)
+    if case.fit is None:
+        return ()
+    if case.knows_memory and not case.fit.from_memory[1]:
+        return (_NO_ROOM,)
+    return (not_reproduced_note(case.fit.settings),)
 
 
 def pool_takes(case: Case, span: Span) -> Note:

@@ -83,6 +83,12 @@ def _rules(found: Release) -> tuple[object, ...]:
     )
 
 
+def numbers_of(text: str) -> tuple[int, ...]:
+    """Return the three numbers of a release as written; empty where it is none."""
+    found = _NUMBERED.match(text.removeprefix("v"))
+    return () if found is None else tuple(int(part or 0) for part in found.groups())
+
+
 def nearest_release(text: str) -> str | None:
     """Return the newest known release that is not above the one named; None for no release.
 
@@ -91,10 +97,7 @@ def nearest_release(text: str) -> str | None:
     plain = text.removeprefix("v").partition("+")[0]
     if plain in KNOWN_RELEASES:
         return plain
-    found = _NUMBERED.match(plain)
-    if found is None:
-        return None
-    numbers = tuple(int(part or 0) for part in found.groups())
+    numbers = numbers_of(plain)
     if numbers < (0, 2, 0) or numbers > (0, 99, 0):
         return None
     # A candidate of a release is not yet that release where it has rules of its own.
@@ -119,6 +122,12 @@ def era_of(reads: Mapping[str, list[Found]], asked: str | None) -> Era:
             known = nearest_release(said)
             if known is not None:
                 return _era_said(said, known, reads)
+    first, last = _by_forms(reads)
+    return Era(releases=KNOWN_RELEASES[first : last + 1], first_engine=old)
+
+
+def _by_forms(reads: Mapping[str, list[Found]]) -> tuple[int, int]:
+    """Return the first and the last of the known releases that print all these forms."""
     first, last = 0, len(KNOWN_RELEASES) - 1
     for low, high in _spans(reads):
         new_first = max(first, KNOWN_RELEASES.index(low))
@@ -126,7 +135,22 @@ def era_of(reads: Mapping[str, list[Found]], asked: str | None) -> Era:
         # Lines that contradict each other were edited by hand; the earlier word stands.
         if new_first <= new_last:
             first, last = new_first, new_last
-    return Era(releases=KNOWN_RELEASES[first : last + 1], first_engine=old)
+    return first, last
+
+
+def other_forms(era: Era, reads: Mapping[str, list[Found]]) -> str | None:
+    """Return the releases whose forms the lines have, where the one that is said is none of them.
+
+    None where it may be, and where the log says no release.
+    """
+    if era.said is None:
+        return None
+    known = nearest_release(era.said)
+    first, last = _by_forms(reads)
+    if known is None or first <= KNOWN_RELEASES.index(known) <= last:
+        return None
+    names = dict.fromkeys((KNOWN_RELEASES[first], KNOWN_RELEASES[last]))
+    return "–".join(names)
 
 
 def _era_said(said: str, known: str, reads: Mapping[str, list[Found]]) -> Era:

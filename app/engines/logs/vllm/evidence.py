@@ -51,7 +51,10 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Every figure that a plan can be held against. `blocks` is (line, number, CPU blocks)."""
+    """Every figure that a plan can be held against. `blocks` is (line, number, CPU blocks).
+
+    `memory_ranks` is how many ranks printed their memory.
+    """
 
     memories: tuple[Memory, ...] = ()
     tokens: tuple[tuple[Found, int], ...] = ()
@@ -60,6 +63,7 @@ class Evidence:
     refused: tuple[Refused, ...] = ()
     too_long: tuple[tuple[Found, int, int], ...] = ()
     memory_bytes: int | None = None
+    memory_ranks: int = 0
 
     @property
     def of_pool(self) -> Evidence:
@@ -97,7 +101,9 @@ class Evidence:
 
 def evidence_of(reads: Reads, memory_bytes: int | None) -> Evidence:
     """Return the figures of the lines; equal lines of several ranks count once."""
+    ranks = [found.line.rank for code in _MEMORIES for found in reads.get(code, ())]
     return Evidence(
+        memory_ranks=len(ranks) if None in ranks else len(set(ranks)),
         memories=tuple(_memories(reads)),
         tokens=_unique((f, count(f.groups[1] or "")) for f in reads.get("tokens", ()))
         or _unique((f, count(f.groups[0] or "")) for f in reads.get("pool_loose", ())),
@@ -127,6 +133,9 @@ def _unique(pairs: object) -> tuple[tuple[Found, int], ...]:
     return tuple((found, value) for value, found in seen.items())
 
 
+_MEMORIES = ("available", "rest", "profile_results")
+
+
 def _memories(reads: Reads) -> list[Memory]:
     memories: list[Memory] = []
     seen: set[tuple[str, str | None]] = set()
@@ -144,17 +153,25 @@ def _memories(reads: Reads) -> list[Memory]:
     return memories
 
 
-def _concurrencies(reads: Reads) -> list[tuple[Found, int, Printed]]:
+def concurrency_rows(reads: Reads) -> list[tuple[Found, int, Printed]]:
+    """Return every concurrency line, also those that say the same: (line, length, printed)."""
     sources = [(f, f.groups[0], f.groups[1], 1) for f in reads.get("concurrency", ())]
     if not sources:
         sources += [(f, f.groups[1], f.groups[0], 1) for f in reads.get("concurrency_at", ())]
     if not sources:
         sources += [(f, f.groups[0], f.groups[1], 1024) for f in reads.get("concurrency_loose", ())]
-    seen: dict[tuple[int, str], tuple[Found, int, Printed]] = {}
+    rows = []
     for found, length_text, text, scale in sources:
         length, printed = count(length_text or ""), decimal(text or "")
         if length and printed is not None and printed.value > 0:
-            seen.setdefault((length * scale, printed.text), (found, length * scale, printed))
+            rows.append((found, length * scale, printed))
+    return rows
+
+
+def _concurrencies(reads: Reads) -> list[tuple[Found, int, Printed]]:
+    seen: dict[tuple[int, str], tuple[Found, int, Printed]] = {}
+    for row in concurrency_rows(reads):
+        seen.setdefault((row[1], row[2].text), row)
     return list(seen.values())
 
 

@@ -16,16 +16,22 @@ from app.engines.logs.text import LogText
 from app.engines.logs.vllm.abridged import with_bare_concurrency
 from app.engines.logs.vllm.advice import Wish, advice_of
 from app.engines.logs.vllm.case import Case
-from app.engines.logs.vllm.era import Era, era_of
+from app.engines.logs.vllm.era import Era, era_of, numbers_of
 from app.engines.logs.vllm.evidence import Evidence, evidence_of
 from app.engines.logs.vllm.figures import figures_of
 from app.engines.logs.vllm.fit import Shape, fit
 from app.engines.logs.vllm.remarks import remarks_of
-from app.engines.logs.vllm.settings import Known, known_settings
+from app.engines.logs.vllm.settings import (
+    Known,
+    check_given,
+    check_together,
+    known_settings,
+)
 from app.engines.logs.vllm.starts import joined, starts_of
 from app.engines.logs.vllm.working import working_of
 from app.engines.model import EngineModel
 from app.engines.vllm import VllmPlan
+from app.engines.vllm.versions import release
 
 _NO_FIGURES = Note(
     "no_figures",
@@ -55,6 +61,7 @@ def explain_vllm(
         DomainError: for a setting in `given` that is wrong.
 
     """
+    check_given(given)
     lines, passed_over = read_kinds(log, (*VLLM, *ANY))
     length = given.get("max_model_len") or arguments.integer("max_model_len", "max_seq_len")
     reads = with_bare_concurrency(log, lines, length if isinstance(length, int) else None)
@@ -81,6 +88,8 @@ def _start(
     asked = given.get("version")
     era = era_of(reads, asked if isinstance(asked, str) else None)
     known = known_settings(reads, arguments, given)
+    if model is None or model.state is None or known.unknown:
+        check_together(known.settings, given)
     memory = known.settings.get("kv_cache_memory_bytes")
     evidence = evidence_of(reads, memory if isinstance(memory, int) else None)
     case = _case(reads, evidence, model, known, era, given)
@@ -92,7 +101,7 @@ def _start(
         model_name=None if model is None else model.name,
         figures=settled(figures_of(case)),
         advice=advice_of(case, wish),
-        remarks=remarks_of(case, known),
+        remarks=remarks_of(case, known, era),
         settings=dict(case.fit.settings if case.fit is not None else known.settings),
         inferred=dict(case.fit.inferred if case.fit is not None else {}),
         missing=_missing(case, known),
@@ -119,6 +128,14 @@ def _assumptions(era: Era, model: EngineModel | None, plan: VllmPlan | None) -> 
             {"said": era.said, "used": plan.version},
         )
         return (note, *own, *plan.assumptions)
+    if release(plan.version).numbers > numbers_of(era.said):
+        note = Note(
+            "release_before",
+            "the rules of {said} are not known; those of {used} are taken, the oldest known, which"
+            " came after it",
+            {"said": era.said, "used": plan.version},
+        )
+        return (note, *own, *plan.assumptions)
     note = Note(
         "release_between",
         "the rules of {said} are not known; those of {used} are taken, the newest known before it",
@@ -136,7 +153,9 @@ def _case(
     given: Mapping[str, object],
 ) -> Case:
     found, why = None, None
-    if model is not None and model.state is not None:
+    if known.unknown:
+        why = _unknown_value(known)
+    elif model is not None and model.state is not None:
         shape = Shape(
             attention_block=_attention_block(reads),
             padding_layers=frozenset(
@@ -163,6 +182,16 @@ def _case(
         fit=found,
         why_no_plan=why,
         several_ranks=several,
+        swap_gib=swap if isinstance(swap := known.settings.get("swap_space"), int) else None,
+    )
+
+
+def _unknown_value(known: Known) -> Note:
+    name, value = next(iter(known.unknown.items()))
+    return Note(
+        "unknown_value",
+        "{name} is {value} in the log, which is not known here: what depends on it is not checked",
+        {"name": name, "value": value[:60]},
     )
 
 
@@ -175,6 +204,8 @@ def _missing(case: Case, known: Known) -> tuple[Note, ...]:
     missing = []
     if case.model is None:
         missing.append(NO_MODEL)
+    if known.unknown:
+        missing.append(_unknown_value(known))
     if known.draft is not None:
         missing.append(
             Note(

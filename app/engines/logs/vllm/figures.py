@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from app.engines.logs.out_of_memory import out_of_memory_figures
 from app.engines.logs.result import LogFigure
+from app.engines.logs.vllm.budget_figures import budget_figures
 from app.engines.logs.vllm.case import Case
 from app.engines.logs.vllm.memory_figures import (
-    budget_figures,
     memory_figures,
     nothing_figures,
     other_figures,

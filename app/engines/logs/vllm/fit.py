@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from math import prod
 
 from app.domain.errors import DomainError
 from app.engines import vllm
@@ -44,7 +45,8 @@ class Fit:
 
     `blocks` is empty (its first end above its second) where no number of blocks prints them all;
     `kept` then is what the memory and those figures leave that do not contradict the ones before.
-    `smaller_rank` says that the pool is that of a rank with less memory than was printed.
+    `smaller_rank` says that the pool is that of a rank with less memory than was printed;
+    `borne_out` that some line of the pool goes with the memory, or that no line gives the memory.
     """
 
     settings: Settings
@@ -55,6 +57,7 @@ class Fit:
     refusal_agrees: bool
     shape_agrees: bool
     smaller_rank: bool = False
+    borne_out: bool = True
     inferred: Settings
 
     @property
@@ -157,7 +160,7 @@ def _fit_of(
     printed_span = intersect(ANY, *spans)
     blocks = intersect(from_memory, printed_span)
     smaller = False
-    if blocks[0] > blocks[1] and _several_ranks(settings) and spans:
+    if blocks[0] > blocks[1] and spans and _rank_unseen(evidence, settings, inferred):
         least = from_memory[1] * _LEAST_SHARE[0] // _LEAST_SHARE[1]
         below = intersect((least, from_memory[1]), printed_span)
         if below[0] <= below[1]:
@@ -171,13 +174,21 @@ def _fit_of(
         refusal_agrees=_refusal_agrees(model, evidence, settings, plan),
         shape_agrees=_shape_agrees(shape, plan),
         smaller_rank=smaller,
+        borne_out=smaller or _goes_with_any(from_memory, spans),
         inferred=inferred,
     )
 
 
+def _goes_with_any(from_memory: Span, spans: Sequence[Span]) -> bool:
+    """Say whether a line of the pool goes with the memory, or there is none to contradict it."""
+    both = (intersect(from_memory, span) for span in spans)
+    return not spans or any(low <= high for low, high in both)
+
+
 def _kept(spans: Sequence[Span]) -> Span:
     """Return the intersection of the spans, each left out that would empty it."""
-    kept = ANY
+    # Memory that holds no block leaves none.
+    kept = (0, ANY[1])
     for span in spans:
         tried = intersect(kept, span)
         kept = tried if tried[0] <= tried[1] else kept
@@ -188,9 +199,16 @@ def _blocks_held(tokens: int, block: int) -> Span:
     return (tokens // block, tokens // block) if tokens % block == 0 else (1, 0)
 
 
-def _several_ranks(settings: Settings) -> bool:
+def _rank_unseen(evidence: Evidence, settings: Settings, inferred: Settings) -> bool:
+    """Say whether a rank with less memory than was printed may be assumed: its line is not here.
+
+    Not on top of an assumed format, which would make any two figures go together.
+    """
+    if inferred.get("kv_cache_dtype", "auto") != "auto":
+        return False
     names = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
-    return any(settings.get(name, 1) != 1 for name in names)
+    sizes = [settings.get(name, 1) for name in names]
+    return evidence.memory_ranks < prod(size for size in sizes if isinstance(size, int))
 
 
 def _refusal_agrees(

@@ -10,6 +10,7 @@ from app.domain.state import CrossAttention, FullAttention, LatentAttention, Mod
 from app.engines.logs.search import Axis, by_weight
 from app.engines.logs.vllm.era import Era
 from app.engines.logs.vllm.evidence import Evidence
+from app.engines.logs.vllm.pairs import go_together
 from app.engines.model import EngineModel
 from app.engines.vllm.families import MTP_FIELDS
 from app.engines.vllm.model_view import view_of
@@ -186,7 +187,7 @@ def _printing_alike(
 def lines_agree(evidence: Evidence) -> bool:
     """Say whether the tokens line is the concurrency line's product, within its decimals."""
     return any(
-        printed.holds(Fraction(tokens, length)) or printed.holds(Fraction(tokens + 1, length))
+        go_together(tokens, length, printed)
         for _, tokens in evidence.tokens
         for _, length, printed in evidence.concurrencies
     )

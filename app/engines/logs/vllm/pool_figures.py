@@ -11,9 +11,12 @@ from app.engines.logs.numbers import Printed, gib_text
 from app.engines.logs.result import LogFigure, figure
 from app.engines.logs.vllm.case import Case, inferred, not_reproduced, pool_takes, unchecked
 from app.engines.logs.vllm.evidence import PrintRule, blocks_of_memory, intersect
+from app.engines.logs.vllm.pairs import go_together, tokens_of
 from app.engines.logs.vllm.parts import request_parts
 
 _GIB = 2**30
+# What --swap-space is unless told (vLLM 0.7.3 engine/arg_utils.py).
+_SWAP_GIB = 4
 
 
 # The concurrency line.
@@ -80,13 +83,13 @@ def _concurrency_alone(
     case: Case, found: Found, length: int, printed: Printed, rest: dict[str, object]
 ) -> LogFigure:
     text = f"{printed.text}x of {length:,} tokens"
-    tokens = case.evidence.tokens[0][1] if case.evidence.tokens else None
+    tokens = tokens_of(case.reads, case.evidence, found)
     if tokens is None and case.evidence.blocks:
         tokens = case.evidence.blocks[0][1] * 16
     if tokens is None:
         return figure("max_concurrency", found, text, reasons=unchecked(case), **rest)
     own = Fraction(tokens, length)
-    if printed.holds(own) or printed.holds(Fraction(tokens + 1, length)):
+    if go_together(tokens, length, printed):
         note = Note(
             "two_lines_agree",
             "it is the tokens line over the length: {tokens} / {length}",
@@ -216,20 +219,26 @@ def _gpu_blocks(case: Case, found: Found, blocks: int) -> LogFigure:
 
 def _cpu_blocks(case: Case, found: Found, blocks: int) -> LogFigure:
     """Swap space over a block's bytes: it shows how large a block is on one rank."""
-    swap = 4 * _GIB
+    said = case.swap_gib
+    swap = (_SWAP_GIB if said is None else said) * _GIB
     text = f"{blocks:,} CPU blocks"
     low, high = swap // (blocks + 1) + 1, swap // blocks
     implied = Note(
         "swap_shows_block",
-        "4 GiB of swap space over {blocks} blocks: a block is {low} to {high} B on each rank",
-        {"blocks": f"{blocks:,}", "low": f"{low:,}", "high": f"{high:,}"},
+        "{swap} GiB of swap space over {blocks} blocks: a block is {low} to {high} B on each rank",
+        {
+            "swap": swap // _GIB,
+            "blocks": f"{blocks:,}",
+            "low": f"{low:,}",
+            "high": f"{high:,}",
+        },
     )
     if case.fit is None:
         return figure("cpu_blocks", found, text, unit="blocks", reasons=(implied, *unchecked(case)))
     unit = case.unit_bytes
     own = swap // unit if unit else 0
     agrees: bool | None = own == blocks
-    if not agrees and "swap_space" not in case.fit.settings:
+    if not agrees and said is None:
         agrees = None
     return figure(
         "cpu_blocks",

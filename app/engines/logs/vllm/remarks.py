@@ -8,6 +8,7 @@ from app.domain.notes import Note
 from app.domain.state import LatentAttention
 from app.engines.logs.numbers import decimal, gib_text
 from app.engines.logs.vllm.case import Case
+from app.engines.logs.vllm.era import Era, other_forms
 from app.engines.logs.vllm.settings import Known
 from app.engines.logs.vllm.stages import differ, stage_remarks
 from app.engines.vllm import VllmPlan
@@ -17,15 +18,27 @@ _LARGE_PEAK_GIB = 4
 _LARGE_BATCH = 16_384
 
 
-def remarks_of(case: Case, known: Known) -> tuple[Note, ...]:
+def remarks_of(case: Case, known: Known, era: Era) -> tuple[Note, ...]:
     """Return the sentences, the most general last."""
     return (
+        *_forms(case, era),
         *_ranks(case),
         *_formats(case, known),
         *_profile(case, known),
         *_request_cost(case),
         *_counters(case),
     )
+
+
+def _forms(case: Case, era: Era) -> Iterator[Note]:
+    forms = other_forms(era, case.reads)
+    if forms is not None:
+        yield Note(
+            "forms_of_others",
+            "the lines have the forms of vLLM {forms}, and {said} is named: one of the two is"
+            " wrong, or the build is somebody's own",
+            {"forms": forms, "said": era.said},
+        )
 
 
 def _setting(case: Case, name: str) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 
+from app.domain.errors import Conflict, DomainError
 from app.engines.logs.arguments import Arguments
 from app.engines.logs.kinds import Found, Reads
 from app.engines.logs.numbers import count
@@ -15,7 +17,9 @@ from app.engines.vllm.settings import (
     MODEL_DTYPES,
     SPECULATIVE_METHODS,
     STATE_DTYPES,
+    read_settings,
 )
+from app.engines.vllm.versions import KNOWN_RELEASES
 
 _RANKS = re.compile(r"\b(TP|PP|DP)(\d{1,4})")
 # Names in arguments, flags and their short forms, of settings that are whole numbers.
@@ -31,8 +35,9 @@ _INTEGERS: Mapping[str, tuple[str, ...]] = {
     "num_speculative_tokens": ("num_speculative_tokens", "num_spec_tokens"),
     "kv_cache_memory_bytes": ("kv_cache_memory_bytes", "kv_cache_memory"),
     "num_gpu_blocks_override": ("num_gpu_blocks_override",),
-    "swap_space": ("swap_space",),
 }
+# PyTorch's names of formats that the engine's flag has under its own.
+_TORCH_NAMES = {"float8_e4m3fn": "fp8_e4m3", "float8_e5m2": "fp8_e5m2"}
 _FLAGS = ("enable_prefix_caching", "async_scheduling", "disable_hybrid_kv_cache_manager")
 _WORDS: Mapping[str, tuple[str, ...]] = {
     "kv_cache_dtype": tuple(KV_CACHE_DTYPES),
@@ -48,7 +53,8 @@ class Known:
     """Settings by name as the plan takes them, and what of the log is no setting of a plan.
 
     `tensor_ranks_shown` is None where no line names a tensor rank; `draft` names a speculation that
-    is not planned (a separate draft model).
+    is not planned (a separate draft model). `unknown` are values that the log shows and no rule
+    here knows.
     """
 
     settings: Mapping[str, object]
@@ -56,23 +62,13 @@ class Known:
     draft: str | None = None
     quantized: bool = False
     utilization: float | None = None
+    unknown: Mapping[str, str] = field(default_factory=dict)
 
 
 def known_settings(reads: Reads, arguments: Arguments, given: Mapping[str, object]) -> Known:
     """Return what is known: the request's word before the log's, lines before arguments."""
-    settings: dict[str, object] = {}
-    for name, spellings in _INTEGERS.items():
-        value = arguments.integer(*spellings)
-        if value:
-            settings[name] = value
-    for name in _FLAGS:
-        flag = arguments.flag(name)
-        if flag is not None:
-            settings[name] = flag
-    for name, words in _WORDS.items():
-        word = (arguments.text(name) or "").removeprefix("torch.").lower()
-        if word in words:
-            settings[name] = word
+    unknown: dict[str, str] = {}
+    settings = _from_arguments(arguments, unknown)
     method = (arguments.text("method") or "").lower()
     speculates = "num_speculative_tokens" in settings
     draft = method if speculates and method not in ("", *SPECULATIVE_METHODS) else None
@@ -82,7 +78,7 @@ def known_settings(reads: Reads, arguments: Arguments, given: Mapping[str, objec
         settings["speculative_method"] = method
     if draft is not None:
         settings.pop("num_speculative_tokens")
-    shown = _from_lines(reads, settings)
+    shown = _from_lines(reads, settings, unknown)
     settings.update({key: value for key, value in given.items() if value is not None})
     settings.pop("version", None)
     return Known(
@@ -91,7 +87,72 @@ def known_settings(reads: Reads, arguments: Arguments, given: Mapping[str, objec
         draft=draft,
         quantized=arguments.text("quantization") is not None,
         utilization=arguments.number("gpu_memory_utilization"),
+        unknown={name: word for name, word in unknown.items() if given.get(name) is None},
     )
+
+
+def _from_arguments(arguments: Arguments, unknown: dict[str, str]) -> dict[str, object]:
+    """Return the settings that arguments and flags show; words of no rule go into `unknown`."""
+    settings: dict[str, object] = {}
+    for name, spellings in _INTEGERS.items():
+        value = arguments.integer(*spellings)
+        if value:
+            settings[name] = value
+    # A number of GiB that the engine keeps as a decimal.
+    swap = arguments.number("swap_space")
+    if swap is not None and swap.is_integer():
+        settings["swap_space"] = int(swap)
+    for name in _FLAGS:
+        flag = arguments.flag(name)
+        if flag is not None:
+            settings[name] = flag
+    for name, words in _WORDS.items():
+        word = (arguments.text(name) or "").removeprefix("torch.").lower()
+        word = _TORCH_NAMES.get(word, word)
+        if word in words:
+            settings[name] = word
+        elif word:
+            unknown[name] = word
+    return settings
+
+
+def check_given(given: Mapping[str, object]) -> None:
+    """Check settings that were given by themselves, whether or not anything is planned with them.
+
+    What contradicts another setting, or a release, is for the plan to say where the log may name
+    that.
+
+    Raises:
+        DomainError: for a name, a type or a value that no release takes.
+
+    """
+    with suppress(Conflict):
+        read_settings({name: value for name, value in given.items() if value is not None})
+
+
+def check_together(known: Mapping[str, object], given: Mapping[str, object]) -> None:
+    """Check what is known together, where no plan does it.
+
+    Raises:
+        Conflict: for a given setting that contradicts another in every release that it may be.
+
+    """
+    version = given.get("version")
+    names = (version,) if version is not None else reversed(KNOWN_RELEASES)
+    refusal: Conflict | None = None
+    known = {"tensor_parallel_size": known.get("decode_context_parallel_size", 1), **known}
+    for name in names:
+        try:
+            read_settings({**known, "version": name})
+        except Conflict as error:
+            refusal = refusal or error
+        except DomainError:
+            # A value of the log's own, which no given setting is to blame for.
+            return
+        else:
+            return
+    if refusal is not None and refusal.field and refusal.field[0] in given:
+        raise refusal
 
 
 # Lines that name the longest request, the later ones before the earlier: code, group, factor.
@@ -107,7 +168,7 @@ _LENGTHS = (
 )
 
 
-def _from_lines(reads: Reads, settings: dict[str, object]) -> int | None:
+def _from_lines(reads: Reads, settings: dict[str, object], unknown: dict[str, str]) -> int | None:
     """Add what lines say to the settings; return the tensor ranks that prefixes show."""
     batched = _first_count(reads.get("batched", ()))
     if batched:
@@ -118,7 +179,7 @@ def _from_lines(reads: Reads, settings: dict[str, object]) -> int | None:
             if value:
                 settings["max_model_len"] = value * factor
     _parallelism(reads, settings)
-    _formats(reads, settings)
+    _formats(reads, settings, unknown)
     for found in reads.get("mamba_mode", ()):
         if (found.groups[0] or "") in MAMBA_MODES:
             settings.setdefault("enable_prefix_caching", found.groups[0] != "none")
@@ -131,10 +192,13 @@ def _from_lines(reads: Reads, settings: dict[str, object]) -> int | None:
     return _tensor_ranks(reads)
 
 
-def _formats(reads: Reads, settings: dict[str, object]) -> None:
+def _formats(reads: Reads, settings: dict[str, object], unknown: dict[str, str]) -> None:
     for found in reads.get("kv_dtype", ()):
         word = (found.groups[0] or "").lower()
-        if word in KV_CACHE_DTYPES and settings.get("kv_cache_dtype", "auto") == "auto":
+        word = _TORCH_NAMES.get(word, word)
+        if word not in KV_CACHE_DTYPES:
+            unknown.setdefault("kv_cache_dtype", word)
+        elif settings.get("kv_cache_dtype", "auto") == "auto":
             settings["kv_cache_dtype"] = word
     for code in ("pool_loose", "budget_loose"):
         for found in reads.get(code, ()):

@@ -1,7 +1,8 @@
 """Where one paste holds several starts of the engine: each is judged by its own lines.
 
 A start names one release and one longest request. A line that names another begins a new start, and
-so does a greeting after the pool was made; lines of ranks and of engines beside each other do not.
+so does a greeting after the pool was made, or another memory where no rank is named; lines of ranks
+and of engines beside each other do not.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from itertools import pairwise
 
 from app.domain.notes import Note
 from app.engines.logs.kinds import Found, Reads
-from app.engines.logs.numbers import count
+from app.engines.logs.numbers import count, decimal
 from app.engines.logs.result import Explained
 
 # Lines that a start ends with: the pool as it became, or why there is none.
 _CLOSING = ("tokens", "concurrency", "blocks", "gpu_blocks", "needed", "too_long", "nothing")
-_OPENING = ("available", "rest", "profile_results", *_CLOSING)
+_MEMORIES = {"available": 0, "rest": 0, "profile_results": 1}
+_OPENING = (*_MEMORIES, *_CLOSING)
 _GREETINGS = ("version", "version_engine", "version_banner")
 _RELEASES = (*_GREETINGS, "version_said")
 _LENGTHS = {"concurrency": 0, "needed": 0, "too_long": 0}
@@ -43,7 +45,7 @@ def starts_of(reads: Reads) -> tuple[Start, ...]:
          for found in reads.get(code, ())),
         key=lambda event: event[0],
     )  # fmt: skip
-    closings = [number for number, found in events if found.code in _CLOSING]
+    closings = [number for number, found in events if _closes(found)]
     # A part without a pool is no start: a version named in a sentence, or after the log.
     kept: list[int] = []
     for cut in _cuts([found for _, found in events]):
@@ -74,6 +76,7 @@ def _cuts(events: list[Found]) -> Iterator[int]:
     length: int | None = None
     closed = False
     first_after: int | None = None
+    memory: Found | None = None
     for found in events:
         number = found.line.number
         if found.code in _RELEASES:
@@ -87,12 +90,34 @@ def _cuts(events: list[Found]) -> Iterator[int]:
             continue
         if closed and first_after is None:
             first_after = number
+        if found.code in _MEMORIES:
+            if closed and memory is not None and _is_another(found, memory):
+                yield number
+                length, closed, first_after = None, False, number
+            memory = found
         own = count(found.groups[_LENGTHS[found.code]] or "") if found.code in _LENGTHS else None
         if own is not None:
             if length is not None and own != length:
                 yield first_after if first_after is not None else number
             length, first_after = own, None
-        closed = closed or found.code in _CLOSING
+        closed = closed or _closes(found)
+
+
+def _is_another(found: Found, memory: Found) -> bool:
+    """Say whether a memory line after a pool is of another start: no rank's, and another size."""
+    ranked = found.line.rank is not None or memory.line.rank is not None
+    return not ranked and found.groups != memory.groups and _leaves_any(found)
+
+
+def _leaves_any(found: Found) -> bool:
+    """Say whether a memory line leaves anything for the cache."""
+    printed = decimal(found.groups[_MEMORIES[found.code]] or "")
+    return printed is not None and printed.value > 0
+
+
+def _closes(found: Found) -> bool:
+    """Say whether a start ends with this line: a start that has nothing left prints no pool."""
+    return found.code in _CLOSING or (found.code in _MEMORIES and not _leaves_any(found))
 
 
 def joined(starts: Sequence[Start], answers: Sequence[Explained]) -> Explained:

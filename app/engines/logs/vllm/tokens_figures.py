@@ -9,7 +9,7 @@ from app.engines.logs.kinds import Found
 from app.engines.logs.result import LogFigure, figure
 from app.engines.logs.vllm.case import Case, inferred, not_reproduced, pool_takes, unchecked
 from app.engines.logs.vllm.evidence import PrintRule, blocks_of_memory, intersect
-from app.engines.logs.vllm.hypotheses import lines_agree
+from app.engines.logs.vllm.pairs import concurrency_of, go_together
 
 
 def tokens_figures(case: Case) -> Iterator[LogFigure]:
@@ -97,25 +97,26 @@ def _free_tokens(case: Case, rule: PrintRule, found: Found, tokens: int) -> LogF
 
 def _tokens_alone(case: Case, found: Found, tokens: int) -> LogFigure:
     """Without a model the line is checked against the concurrency line, where that is possible."""
-    for _, length, printed in case.evidence.concurrencies:
-        if lines_agree(case.evidence):
-            low, high = printed.low * length, printed.high * length
-            note = Note(
-                "two_lines_agree",
-                "it is the concurrency line times its length, as"
-                " releases since 0.20.1 print it for any model and all print it for layers"
-                " that are alike",
-            )
-            return figure(
-                "kv_cache_tokens",
-                found,
-                f"{tokens:,} tokens",
-                unit="tokens",
-                agrees=True,
-                computed=f"{printed.text} × {length:,} = {int(printed.value * length):,} tokens",
-                interval=(int(low), int(high)),
-                reasons=(note, *unchecked(case)),
-            )
+    row = concurrency_of(case.reads, case.evidence, found)
+    if row is not None and go_together(tokens, row[1], row[2]):
+        _, length, printed = row
+        low, high = printed.low * length, printed.high * length
+        note = Note(
+            "two_lines_agree",
+            "it is the concurrency line times its length, as"
+            " releases since 0.20.1 print it for any model and all print it for layers"
+            " that are alike",
+        )
+        return figure(
+            "kv_cache_tokens",
+            found,
+            f"{tokens:,} tokens",
+            unit="tokens",
+            agrees=True,
+            computed=f"{printed.text} × {length:,} = {int(printed.value * length):,} tokens",
+            interval=(int(low), int(high)),
+            reasons=(note, *unchecked(case)),
+        )
     return figure(
         "kv_cache_tokens", found, f"{tokens:,} tokens", unit="tokens", reasons=unchecked(case)
     )
