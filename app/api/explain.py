@@ -14,6 +14,8 @@ from app.domain.errors import DomainError, WrongType, shown
 from app.domain.notes import Note
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from app.engines.logs import Advice, Explained, LogFigure, OpenedLog
     from app.engines.model import EngineModel
 
@@ -95,7 +97,9 @@ def compute_explain(request: ExplainRequest) -> Explained:
                         value=shown(version))  # fmt: skip
     try:
         settings = own_names(settings, _aliases(opened.engine))
-        found = explain_log(opened, model, settings, wish)
+        # A model that was given is that of every start; else each is of the one that it names.
+        own_model = None if request.model is not None else _named
+        found = explain_log(opened, model, settings, wish, own_model)
     except DomainError as error:
         if error.field and (error.field[0] in settings or error.code == "conflict"):
             raise error.under("settings") from None
@@ -127,11 +131,11 @@ def _model(
 ) -> tuple[EngineModel | None, tuple[Note, ...]]:
     """Return the request's model, else the one that the log names; None where neither is known."""
     from app.api.engine_models import engine_model, model_by_name
-    from app.engines.logs import named_models
+    from app.engines.logs import named_models, unknown_model
 
     if isinstance(request.model, s.CatalogueModel):
         found = model_by_name(request.model.id, request.model.encoder_tokens)
-        return found if found is not None else (None, (_unknown(request.model.id),))
+        return found if found is not None else (None, (unknown_model(request.model.id),))
     if request.model is not None:
         return engine_model(request.model), ()
     names = named_models(opened)
@@ -139,12 +143,18 @@ def _model(
         found = model_by_name(name, None)
         if found is not None:
             return found
-    return None, tuple(_unknown(name) for name in names[:1])
+    return None, tuple(unknown_model(name) for name in names[:1])
 
 
-def _unknown(name: str) -> Note:
-    return Note("unknown_model", "{name} is not in the catalogue under this or a like name; paste"
-                " its config.json", {"name": name})  # fmt: skip
+def _named(names: Sequence[str]) -> EngineModel | None:
+    """Return the first of these that the catalogue has, with what was taken for it."""
+    from app.api.engine_models import model_by_name
+
+    for name in names:
+        found, notes = model_by_name(name, None) or (None, ())
+        if found is not None:
+            return replace(found, assumptions=(*notes, *found.assumptions))
+    return None
 
 
 def answer_explain(request: ExplainRequest) -> ExplainAnswer:

@@ -30,6 +30,7 @@ FIGURES: Mapping[str, str] = {
     "blocks": mark("blocks"),
     "blocks_per_sequence": mark("blocks a sequence"),
     "budget": mark("budget"),
+    "device_share": mark("share of the device"),
     "buffer": mark("buffer of a device"),
     "cells": mark("cells"),
     "context_ranks": mark("context ranks"),

@@ -76,9 +76,9 @@ def test_examples_stand_after_the_answer(client: TestClient) -> None:
 
 
 def test_a_figure_that_disagrees(client: TestClient) -> None:
-    """The verdict, the difference and the count at the top say so."""
+    """The verdict, the difference and the count at the top say so; nothing bears the memory out."""
     words = plain(post(client, log=LOG.replace("327,680", "300,000"), model=LLAMA).text)
-    assert "agrees 1 disagrees 1 not checked 0" in words
+    assert "agrees 0 disagrees 1 not checked 1" in words
     assert "difference -27,632 tokens" in words
 
 

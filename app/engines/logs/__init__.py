@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from app.engines.logs.explain import OpenedLog, explain, named_models, open_log
 from app.engines.logs.result import Advice, Explained, LogFigure
+from app.engines.logs.sentences import unknown_model
 from app.engines.logs.vllm.advice import Wish
 
 __all__ = [
@@ -18,4 +19,5 @@ __all__ = [
     "explain",
     "named_models",
     "open_log",
+    "unknown_model",
 ]

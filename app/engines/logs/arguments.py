@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from app.engines.logs.text import LogText
 
+# Where arguments name the model, best first.
+MODEL_FIELDS = ("model", "model_path", "model_tag", "served_model_name")
 # A line of arguments is long; what decides the cache stands within this of its beginning.
 _REACH = 16_000
 _MOST_CHARACTERS = 256_000

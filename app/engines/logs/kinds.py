@@ -201,6 +201,9 @@ LLAMA_CPP: tuple[Kind, ...] = (
           r"failed to allocate (\S{1,30}) buffer of size (\d{1,20})", strong=True),
     _kind("failed_cache", "failed to allocate", r"(failed to allocate buffer for (?:the )?kv cache"
           r"|failed to create context|failed to initialize the context)"),
+    _kind("failed_kv", "for kv cache", r"(failed to allocate buffer for kv cache)", strong=True),
+    _kind("failed_the_kv", "for the kv cache", r"(failed to allocate buffer for the kv cache)",
+          strong=True),
     _kind("self_cache", "llama_init_from_file", r"(llama_init_from_file)"),
     _kind("old_shape", "n_embd =", r"n_ctx\s{0,8}=\s{0,6}(\d{1,9}), n_embd\s{0,8}=\s{0,6}(\d{1,9}),"
           r" n_layer\s{0,8}=\s{0,6}(\d{1,6})"),

@@ -85,6 +85,30 @@ def out_of_memory_figures(reads: Reads) -> Iterator[LogFigure]:
         )
 
 
+def out_of_memory_advice(reads: Reads, flag: str) -> Iterator[Advice]:
+    """Yield what would have left room for the allocation that failed; `flag` is the share's."""
+    for failure in failures(reads):
+        if failure.short_bytes is None or failure.free_bytes is None or failure.share is None:
+            continue
+        yield Advice(
+            change=Note(
+                "lower_utilization",
+                "{flag} lower by at least {share}",
+                {"flag": flag, "share": failure.share},
+            ),
+            effect=Note(
+                "leaves_room",
+                "{short} more stay free on the device for what failed:"
+                " {asked} were asked for, {there} were free",
+                {
+                    "short": gib_text(failure.short_bytes),
+                    "asked": gib_text(failure.asked_bytes),
+                    "there": gib_text(failure.free_bytes),
+                },
+            ),
+        )
+
+
 def explain_out_of_memory(text: LogText) -> Explained | None:
     """Return the error explained where nothing else in a log shows its engine."""
     reads, passed_over = read_kinds(text, ANY)

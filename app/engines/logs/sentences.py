@@ -10,6 +10,17 @@ NO_MODEL = Note(
     "no_model",
     "the log names no model and none was given: add its id, its config.json or its numbers",
 )
+
+
+def unknown_model(name: str) -> Note:
+    """Return why a model that is named is not known."""
+    return Note(
+        "unknown_model",
+        "{name} is not in the catalogue under this or a like name; paste its config.json",
+        {"name": name},
+    )
+
+
 _NO_NEWS = frozenset({"version", "runner"})
 
 

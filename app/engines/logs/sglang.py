@@ -13,6 +13,7 @@ from app.engines.logs.agreement import borne_out, same_elsewhere, settled
 from app.engines.logs.arguments import Arguments
 from app.engines.logs.kinds import ANY, SGLANG, Reads, read_kinds
 from app.engines.logs.numbers import gib_text
+from app.engines.logs.out_of_memory import out_of_memory_advice, out_of_memory_figures
 from app.engines.logs.result import Advice, Explained
 from app.engines.logs.search import Axis, by_weight, most_plans
 from app.engines.logs.sentences import NO_MODEL
@@ -50,14 +51,18 @@ def explain_sglang(
     known = _known(reads, arguments, given)
     fitted, why = (None, NO_MODEL) if model is None else _fit(reads, model, known, given)
     plan = None if fitted is None else fitted.plan
-    figures = settled(sglang_figures(reads, fitted, why))
+    made = (*sglang_figures(reads, fitted, why), *out_of_memory_figures(reads))
+    figures = settled(sorted(made, key=lambda item: item.line_number))
     return Explained(
         engine="sglang",
         version_guess=str(known["version"]) if "version" in known else _guess(reads),
         version_used=None if plan is None else plan.version,
         model_name=None if model is None else model.name,
         figures=figures,
-        advice=() if fitted is None or model is None else tuple(_advice(model, fitted, wish)),
+        advice=(
+            *out_of_memory_advice(reads, "--mem-fraction-static"),
+            *(() if fitted is None or model is None else _advice(model, fitted, wish)),
+        ),
         remarks=tuple(_remarks(fitted)),
         settings=dict(known if fitted is None else fitted.settings),
         inferred={} if fitted is None else borne_out(figures, fitted.inferred),
@@ -93,8 +98,10 @@ def _known(reads: Reads, arguments: Arguments, given: Mapping[str, object]) -> d
     if kind in ("fp8_e4m3", "fp8_e5m2", "bfloat16", "fp4_e2m1"):
         settings["kv_cache_dtype"] = kind
     _from_lines(reads, settings)
+    # A log's 0 stands for what is not used; one that is given is for the plan to check.
+    settings = {key: value for key, value in settings.items() if value != 0}
     settings.update({key: value for key, value in given.items() if value is not None})
-    return {key: value for key, value in settings.items() if value != 0}
+    return settings
 
 
 def _from_lines(reads: Reads, settings: dict[str, object]) -> None:

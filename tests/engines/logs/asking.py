@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from app.catalog.alike import named_model
 from app.engines.logs import Explained, LogFigure, Wish, explain, open_log
 from app.engines.model import EngineModel
@@ -29,6 +31,13 @@ def ask(log: str, model: str | EngineModel | None = None, **settings: object) ->
     assert engine is None or isinstance(engine, str)
     found = model_named(model) if isinstance(model, str) else model
     return explain(open_log(log, engine), found, settings, wish)
+
+
+def ask_each(
+    log: str, first: str, known_model: Callable[[Sequence[str]], EngineModel | None]
+) -> Explained:
+    """Return a log explained whose starts may name models of their own."""
+    return explain(open_log(log), model_named(first), {}, None, known_model)
 
 
 def figure_of(found: Explained, name: str) -> LogFigure:

@@ -8,12 +8,12 @@ from fractions import Fraction
 
 from app.domain.notes import Note
 from app.engines.logs.numbers import decimal, gib_text
+from app.engines.logs.out_of_memory import out_of_memory_advice
 from app.engines.logs.result import Advice
 from app.engines.logs.vllm.case import Case
 from app.engines.logs.vllm.evidence import print_rule
 from app.engines.logs.vllm.failures import (
     for_nothing_left,
-    for_out_of_memory,
     for_state_blocks,
 )
 from app.engines.logs.vllm.stages import stage_advice
@@ -24,6 +24,7 @@ from app.engines.vllm.versions import release
 _BATCHES = (8192, 4096, 2048, 1024, 512)
 _MOST_RANKS = 64
 _HALVED = "fp8"
+_SHARE_FLAG = "--gpu-memory-utilization"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +37,11 @@ class Wish:
 
 def advice_of(case: Case, wish: Wish) -> tuple[Advice, ...]:
     """Return changes with their effects; none where no plan was made and no line says enough."""
-    made = [*for_out_of_memory(case), *for_nothing_left(case), *for_state_blocks(case)]
+    made = [
+        *out_of_memory_advice(case.reads, _SHARE_FLAG),
+        *for_nothing_left(case),
+        *for_state_blocks(case),
+    ]
     made += stage_advice(case)
     if case.fit is not None and case.model is not None:
         table = Table(case=case)

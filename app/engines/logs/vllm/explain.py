@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
 from app.domain.notes import Note
 from app.engines.logs.agreement import settled
-from app.engines.logs.arguments import Arguments, read_arguments
+from app.engines.logs.arguments import MODEL_FIELDS, Arguments, model_names, read_arguments
 from app.engines.logs.kinds import ANY, VLLM, Reads, read_kinds
+from app.engines.logs.numbers import Printed, decimal
 from app.engines.logs.result import Explained
-from app.engines.logs.sentences import NO_MODEL
+from app.engines.logs.sentences import NO_MODEL, unknown_model
 from app.engines.logs.text import LogText
 from app.engines.logs.vllm.abridged import with_bare_concurrency
 from app.engines.logs.vllm.advice import Wish, advice_of
@@ -23,7 +24,6 @@ from app.engines.logs.vllm.fit import Shape, fit
 from app.engines.logs.vllm.remarks import remarks_of
 from app.engines.logs.vllm.settings import (
     Known,
-    check_given,
     check_together,
     known_settings,
 )
@@ -33,6 +33,8 @@ from app.engines.model import EngineModel
 from app.engines.vllm import VllmPlan
 from app.engines.vllm.versions import release
 
+# Finds a model by the names that a log has for it, best first; None where none is known.
+ModelOf = Callable[[Sequence[str]], EngineModel | None]
 _NO_FIGURES = Note(
     "no_figures",
     "no line about the cache was found; paste the start-up lines from 'Available KV cache memory'"
@@ -52,16 +54,17 @@ def explain_vllm(
     model: EngineModel | None,
     given: Mapping[str, object],
     wish: Wish,
+    known_model: ModelOf | None = None,
 ) -> Explained:
     """Return a vLLM log explained; `given` are settings that the log does not show.
 
-    Where it holds several starts, each is judged by its own lines, and the last one advised.
+    Where it holds several starts, each is judged by its own lines, and the last one advised;
+    `known_model` finds the model of one that names another than the log does first.
 
     Raises:
         DomainError: for a setting in `given` that is wrong.
 
     """
-    check_given(given)
     lines, passed_over = read_kinds(log, (*VLLM, *ANY))
     length = given.get("max_model_len") or arguments.integer("max_model_len", "max_seq_len")
     reads = with_bare_concurrency(log, lines, length if isinstance(length, int) else None)
@@ -69,11 +72,16 @@ def explain_vllm(
     if len(starts) == 1:
         return replace(_start(reads, arguments, model, given, wish), lines_passed_over=passed_over)
     answers: list[Explained] = []
-    own = arguments
+    own, own_model, why = arguments, model, None
+    first_names = model_names(arguments, MODEL_FIELDS)
     for start in starts:
         said = read_arguments(log, start.first, start.end)
         own = said if said.values else own
-        answers.append(_start(start.reads, own, model, given, wish))
+        names = model_names(said, MODEL_FIELDS)
+        if known_model is not None and names and not set(names) & set(first_names):
+            own_model, first_names = known_model(names), names
+            why = unknown_model(names[0]) if own_model is None else None
+        answers.append(_start(start.reads, own, own_model, given, wish, why))
     return replace(joined(starts, answers), lines_passed_over=passed_over)
 
 
@@ -83,8 +91,9 @@ def _start(
     model: EngineModel | None,
     given: Mapping[str, object],
     wish: Wish,
+    why_no_model: Note | None = None,
 ) -> Explained:
-    """Return one start explained."""
+    """Return one start explained; `why_no_model` says why the one that it names is not known."""
     asked = given.get("version")
     era = era_of(reads, asked if isinstance(asked, str) else None)
     known = known_settings(reads, arguments, given)
@@ -93,6 +102,8 @@ def _start(
     memory = known.settings.get("kv_cache_memory_bytes")
     evidence = evidence_of(reads, memory if isinstance(memory, int) else None)
     case = _case(reads, evidence, model, known, era, given)
+    if why_no_model is not None:
+        case = replace(case, why_no_plan=why_no_model)
     plan = case.plan
     return Explained(
         engine="vllm",
@@ -158,6 +169,7 @@ def _case(
     elif model is not None and model.state is not None:
         shape = Shape(
             attention_block=_attention_block(reads),
+            state_padding=_state_padding(reads),
             padding_layers=frozenset(
                 f"Add {item.groups[0]} padding layers" for item in reads.get("padding_layers", ())
             ),
@@ -195,6 +207,11 @@ def _unknown_value(known: Known) -> Note:
     )
 
 
+def _state_padding(reads: Reads) -> Printed | None:
+    found = reads.get("state_padding")
+    return decimal(found[0].groups[0] or "") if found else None
+
+
 def _attention_block(reads: Reads) -> int | None:
     found = reads.get("attention_block")
     return int(found[0].groups[0] or 0) if found else None
@@ -203,8 +220,8 @@ def _attention_block(reads: Reads) -> int | None:
 def _missing(case: Case, known: Known) -> tuple[Note, ...]:
     missing = []
     if case.model is None:
-        missing.append(NO_MODEL)
-    if known.unknown:
+        missing.append(case.why_no_plan if case.why_no_plan is not None else NO_MODEL)
+    if known.unknown and case.model is not None:
         missing.append(_unknown_value(known))
     if known.draft is not None:
         missing.append(

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from app.domain.notes import Note
 from app.engines.logs.numbers import gib_text
-from app.engines.logs.out_of_memory import failures
 from app.engines.logs.result import Advice
 from app.engines.logs.vllm.case import Case
 from app.engines.logs.vllm.table import least_bytes
@@ -82,27 +81,3 @@ def _covers(deficit: int, need: int) -> Note:
                     " much is short besides is in no line", sizes)  # fmt: skip
     return Note("covers_deficit", "{deficit} to have anything left, and {need} for one request of"
                 " the full length", sizes)  # fmt: skip
-
-
-def for_out_of_memory(case: Case) -> Iterator[Advice]:
-    """Yield what would have left room for the allocation that failed."""
-    for failure in failures(case.reads):
-        if failure.short_bytes is None or failure.free_bytes is None or failure.share is None:
-            continue
-        yield Advice(
-            change=Note(
-                "lower_utilization",
-                "--gpu-memory-utilization lower by at least {share}",
-                {"share": failure.share},
-            ),
-            effect=Note(
-                "leaves_room",
-                "{short} more stay free on the device for what failed:"
-                " {asked} were asked for, {there} were free",
-                {
-                    "short": gib_text(failure.short_bytes),
-                    "asked": gib_text(failure.asked_bytes),
-                    "there": gib_text(failure.free_bytes),
-                },
-            ),
-        )

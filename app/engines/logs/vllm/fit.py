@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import islice
 from math import prod
 
 from app.domain.errors import DomainError
 from app.engines import vllm
+from app.engines.logs.numbers import Printed
 from app.engines.logs.search import most_plans
 from app.engines.logs.vllm.era import Era
 from app.engines.logs.vllm.evidence import (
@@ -28,6 +30,7 @@ from app.engines.logs.vllm.evidence import (
 from app.engines.logs.vllm.hypotheses import Bound, hypotheses, what_matters
 from app.engines.model import EngineModel
 from app.engines.vllm import PlannedRank, VllmPlan
+from app.engines.vllm.specs import MambaSpec
 from app.engines.vllm.versions import release as release_named
 
 Settings = Mapping[str, object]
@@ -77,14 +80,16 @@ class Fit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Printed figures that follow from the layers alone: blocks grown, layers padded."""
+    """Printed figures that follow from the layers alone: blocks grown, layers and states padded."""
 
     attention_block: int | None = None
     padding_layers: frozenset[str] = frozenset()
+    state_padding: Printed | None = None
 
     def __bool__(self) -> bool:
         """Say whether any such line was read."""
-        return self.attention_block is not None or bool(self.padding_layers)
+        grown = self.attention_block is not None or self.state_padding is not None
+        return grown or bool(self.padding_layers)
 
 
 def fit(
@@ -272,5 +277,19 @@ def _keeps_null_block(name: str) -> bool:
 def _shape_agrees(shape: Shape, plan: VllmPlan) -> bool:
     if shape.attention_block is not None and plan.block_size != shape.attention_block:
         return False
+    if shape.state_padding is not None:
+        percent = state_padding_percent(plan)
+        if percent is not None and not shape.state_padding.holds(percent):
+            return False
     padded = {line for line in plan.printed if line.startswith("Add ")}
     return all(any(text in line for line in padded) for text in shape.padding_layers)
+
+
+def state_padding_percent(plan: VllmPlan) -> Fraction | None:
+    """Return by how much of itself the largest state is padded to its page; None without states."""
+    specs = [spec for layers in plan.layer_specs for spec in layers.values()]
+    states = [spec for spec in specs if isinstance(spec, MambaSpec)]
+    if not states:
+        return None
+    state = max(states, key=lambda spec: spec.unpadded_page_bytes)
+    return Fraction(state.page_bytes - state.unpadded_page_bytes, state.unpadded_page_bytes) * 100

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from app.domain.errors import Conflict, DomainError
@@ -114,20 +113,6 @@ def _from_arguments(arguments: Arguments, unknown: dict[str, str]) -> dict[str, 
         elif word:
             unknown[name] = word
     return settings
-
-
-def check_given(given: Mapping[str, object]) -> None:
-    """Check settings that were given by themselves, whether or not anything is planned with them.
-
-    What contradicts another setting, or a release, is for the plan to say where the log may name
-    that.
-
-    Raises:
-        DomainError: for a name, a type or a value that no release takes.
-
-    """
-    with suppress(Conflict):
-        read_settings({name: value for name, value in given.items() if value is not None})
 
 
 def check_together(known: Mapping[str, object], given: Mapping[str, object]) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from fractions import Fraction
 
 from app.domain.notes import Note
 from app.engines.logs.kinds import Found
 from app.engines.logs.numbers import decimal
 from app.engines.logs.result import LogFigure, figure
 from app.engines.logs.vllm.case import Case, inferred, not_reproduced, unchecked
-from app.engines.vllm.specs import MambaSpec
+from app.engines.logs.vllm.fit import state_padding_percent
 
 _PADDING = re.compile(r"Add ([0-9]+) padding layers, may waste at most ([0-9.]+)%")
 
@@ -105,12 +104,9 @@ def _state_padding(case: Case, name: str, found: Found) -> LogFigure:
     text = f"{found.groups[0]} %"
     if case.plan is None or printed is None:
         return figure(name, found, text, unit="percent", reasons=(note, *unchecked(case)))
-    specs = [spec for layers in case.plan.layer_specs for spec in layers.values()]
-    states = [spec for spec in specs if isinstance(spec, MambaSpec)]
-    if not states:
+    own = state_padding_percent(case.plan)
+    if own is None:
         return figure(name, found, text, unit="percent", reasons=(note,), agrees=None)
-    state = max(states, key=lambda spec: spec.unpadded_page_bytes)
-    own = Fraction(state.page_bytes - state.unpadded_page_bytes, state.unpadded_page_bytes) * 100
     return figure(
         name,
         found,
@@ -119,7 +115,7 @@ def _state_padding(case: Case, name: str, found: Found) -> LogFigure:
         unit="percent",
         interval=(float(printed.low), float(printed.high)),
         agrees=printed.holds(own) or (None if case.open else False),
-        reasons=(note,),
+        reasons=(note, *(inferred(case) if printed.holds(own) else not_reproduced(case))),
     )
 
 

@@ -124,6 +124,7 @@ def joined(starts: Sequence[Start], answers: Sequence[Explained]) -> Explained:
     """Return the answers of several starts as one: every figure, and the last one's advice."""
     last = answers[-1]
     guesses = dict.fromkeys(answer.version_guess or "" for answer in answers)
+    models = dict.fromkeys(answer.model_name for answer in answers if answer.model_name)
     used = dict.fromkeys(answer.version_used for answer in answers if answer.version_used)
     lines = ", ".join(
         f"{start.first}–{'' if start.end is None else start.end - 1}" for start in starts
@@ -137,6 +138,7 @@ def joined(starts: Sequence[Start], answers: Sequence[Explained]) -> Explained:
     return replace(
         last,
         version_guess=", ".join(guesses),
+        model_name=", ".join(models) or None,
         version_used=", ".join(used) or None,
         figures=tuple(figure for answer in answers for figure in answer.figures),
         remarks=(note, *_once(note for answer in answers for note in answer.remarks)),
