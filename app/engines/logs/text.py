@@ -24,6 +24,8 @@ _ANSI = re.compile(
     rb"\x1b(?:\[[0-9;:?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)"
     rb"|[()*+][0-9A-Za-z]|.)"
 )
+# What is left of the two bytes in front of such a file.
+_UNREADABLE_MARK = "\ufffd\ufffd".encode()
 # Bytes that pasted text holds in place of plain spaces.
 _SPACES = ("\u00a0", "\u202f", "\u2009")
 _TIME = re.compile(
@@ -166,6 +168,9 @@ def _plain(log: str) -> bytes:
         if space in log:
             log = log.replace(space, " ")
     data = log.encode("utf-8", "replace")
+    if b"\x00" in data:
+        # A file of 16-bit characters that was read as bytes: each plain one has a zero beside it.
+        data = data.replace(b"\x00", b"").removeprefix(_UNREADABLE_MARK)
     if b"\x1b" in data:
         data = _ANSI.sub(b"", data)
     if b"\r" in data:

@@ -103,3 +103,13 @@ def test_a_shown_line_has_no_time_and_an_end() -> None:
 def test_nothing_is_no_line() -> None:
     """An empty paste holds nothing."""
     assert found("") == []
+
+
+@pytest.mark.parametrize("form", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_a_file_of_16_bit_characters(form: str) -> None:
+    """Windows consoles write them; read as bytes, the lines are those of the plain file."""
+    plain = "INFO start\nGPU KV cache size: 327,680 tokens\n"
+    log = LogText(plain.encode(form).decode("utf-8", "replace"))
+    lines, _ = log.found([b"kv cache size"])
+    (line,) = lines[b"kv cache size"]
+    assert (line.number, line.text) == (2, "GPU KV cache size: 327,680 tokens")
