@@ -141,7 +141,9 @@ def _problems(error: DomainError | ValidationError) -> Problems:
     named = {}
     for field, note in found.items():
         own = _FORM_NAMES.get(field, field)
-        name: object = own
+        # Inside a pasted file the sentence names the file's own field already.
+        said = note.params.get("field", field)
+        name: object = own if said == field else said
         if isinstance(error, DomainError) and own == "settings":
             name = error.field[-1]  # the field of the form holds many settings
         named[own] = Note(note.code, note.template, {**note.params, "field": name})

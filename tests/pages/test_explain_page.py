@@ -130,6 +130,11 @@ def test_a_config_in_place_of_a_name(client: TestClient) -> None:
         ({"settings": "nope=1"}, "settings", "nope is not a setting"),
         ({"settings": "max_model_len=x"}, "settings", "max_model_len must be"),
         ({"config": "{"}, "config", "not JSON"),
+        (
+            {"config": '{"model_type": "llama", "num_hidden_layers": -1}'},
+            "config",
+            "config.num_hidden_layers must be between 1 and 10000, got -1",
+        ),
         ({"engine": "nope"}, "engine", "Input should be"),
         ({"want_context": "long"}, "want_context", ""),
         ({"want_context": "1k, 2k"}, "want_context", "one number"),
