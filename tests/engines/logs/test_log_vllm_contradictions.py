@@ -211,3 +211,49 @@ def test_settings_that_contradict_each_other_without_a_model() -> None:
     with pytest.raises(Conflict):
         ask(START, tensor_parallel_size=4, decode_context_parallel_size=3)
     assert ask(START, mamba_cache_mode="all", decode_context_parallel_size=2).figures
+
+
+BY_HAND = (
+    "Overriding num_gpu_blocks={profiled} with num_gpu_blocks_override=512\n"
+    "Available KV cache memory: 40.0 GiB\nGPU KV cache size: 8,192 tokens\n"
+    "Maximum concurrency for 131,072 tokens per request: 0.06x"
+)
+
+
+def test_blocks_that_are_set_by_hand() -> None:
+    """512 blocks hold 8,192 tokens; the memory is held against the 20,480 that it gave before."""
+    found = ask(BY_HAND.format(profiled=20_480), LLAMA)
+    assert [item.agrees for item in found.figures] == [True] * 3
+    assert reasons(found, "available_memory") == {"blocks_by_hand", "profiled_blocks"}
+
+
+def test_blocks_that_the_memory_did_not_give() -> None:
+    """40 GiB are not 10,000 blocks of 2 MiB; nothing else depends on that."""
+    found = ask(BY_HAND.format(profiled=10_000), LLAMA)
+    assert verdicts(found) == {
+        "available_memory": False, "kv_cache_tokens": True, "max_concurrency": True,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("blocks", "agrees"), [(512, True), (20_480, False)])
+def test_the_first_engines_blocks_set_by_hand(blocks: int, agrees: bool) -> None:  # noqa: FBT001 - a table's cell
+    """The blocks are those that were set; no memory says otherwise."""
+    found = ask(
+        f"Available KV cache memory: 40.00 GiB\n# CUDA blocks: {blocks}, # CPU blocks: 2048", LLAMA,
+        num_gpu_blocks_override=512, version="0.7.3",
+    )  # fmt: skip
+    assert verdicts(found) == {
+        "available_memory": None, "gpu_blocks": agrees, "cpu_blocks": True,
+    }  # fmt: skip
+
+
+def test_engines_of_data_parallelism_are_one_start() -> None:
+    """Their prefixes name replicas: each prints its own memory, and none is a second start."""
+    found = ask(
+        "(EngineCore_DP0 pid=1) Available KV cache memory: 40.0 GiB\n"
+        "(EngineCore_DP0 pid=1) GPU KV cache size: 327,680 tokens\n"
+        "(EngineCore_DP1 pid=2) Available KV cache memory: 41.0 GiB\n"
+        "(EngineCore_DP1 pid=2) GPU KV cache size: 335,872 tokens", LLAMA,
+    )  # fmt: skip
+    assert "several_starts" not in remarks(found)
+    assert [item.agrees for item in found.figures] == [True] * 4

@@ -48,6 +48,7 @@ class Fit:
 
     `blocks` is empty (its first end above its second) where no number of blocks prints them all;
     `kept` then is what the memory and those figures leave that do not contradict the ones before.
+    `from_memory` is that of --num-gpu-blocks-override where it is set, whatever memory there is.
     `smaller_rank` says that the pool is that of a rank with less memory than was printed;
     `borne_out` that some line of the pool goes with the memory, or that no line gives the memory.
     """
@@ -152,6 +153,9 @@ def _fit_of(
     from_memory = ANY
     if memory is not None or smallest is not None:
         from_memory = blocks_of_memory(plan, low, high)
+    by_hand = settings.get("num_gpu_blocks_override")
+    if isinstance(by_hand, int):
+        from_memory = (by_hand, by_hand)
     spans = [rule.blocks_of_tokens(tokens) for _, tokens in evidence.tokens]
     spans += [
         replace(rule, length=length).blocks_of_concurrency(printed)
@@ -165,7 +169,12 @@ def _fit_of(
     printed_span = intersect(ANY, *spans)
     blocks = intersect(from_memory, printed_span)
     smaller = False
-    if blocks[0] > blocks[1] and spans and _rank_unseen(evidence, settings, inferred):
+    if (
+        blocks[0] > blocks[1]
+        and spans
+        and by_hand is None
+        and _rank_unseen(evidence, settings, inferred)
+    ):
         least = from_memory[1] * _LEAST_SHARE[0] // _LEAST_SHARE[1]
         below = intersect((least, from_memory[1]), printed_span)
         if below[0] <= below[1]:

@@ -9,7 +9,8 @@ from app.engines.logs.kinds import Found
 from app.engines.logs.numbers import decimal, gib_text
 from app.engines.logs.result import LogFigure, figure
 from app.engines.logs.vllm.case import MEASURED, Case, inferred, unchecked
-from app.engines.logs.vllm.evidence import GIB_DECIMALS, Memory
+from app.engines.logs.vllm.evidence import GIB_DECIMALS, Memory, blocks_of_memory
+from app.engines.vllm import VllmPlan
 
 _GIB = 2**30
 # Ranks of one start were measured to differ by a seventh; by a fifth no two are taken to.
@@ -84,6 +85,8 @@ def _left_over(memory: Memory) -> LogFigure:
 
 def _pool_memory(case: Case, memory: Memory, *, is_smallest: bool) -> LogFigure:
     assert case.fit is not None and case.blocks is not None  # noqa: S101, PT018 - asked before
+    if "num_gpu_blocks_override" in case.fit.settings:
+        return _beside_override(case, memory, case.fit.plan)
     plan, blocks = case.fit.plan, case.blocks
     unit = max(rank.bytes_per_block for rank in plan.ranks)
     low, high = memory.bytes
@@ -134,6 +137,32 @@ def _pool_memory(case: Case, memory: Memory, *, is_smallest: bool) -> LogFigure:
     )
     return _memory(
         memory, computed=computed, difference=difference, agrees=False, reasons=(reason,)
+    )
+
+
+def _beside_override(case: Case, memory: Memory, plan: VllmPlan) -> LogFigure:
+    """Return the memory where the blocks are set by hand: it gave another number before."""
+    by_hand = Note(
+        "blocks_by_hand",
+        "the number of blocks is set by hand (num_gpu_blocks_override), whatever memory there is",
+    )
+    profiled = [int(found.groups[0] or 0) for found in case.reads.get("override", ())]
+    if not profiled:
+        return _memory(memory, reasons=(MEASURED, by_hand))
+    low, high = blocks_of_memory(plan, *memory.bytes)
+    note = Note(
+        "profiled_blocks",
+        "before that it gave the {blocks} that the line 'Overriding' names: memory / {unit} B,"
+        " rounded down",
+        {"blocks": f"{profiled[0]:,}", "unit": f"{case.unit_bytes:,}"},
+    )
+    agrees = low <= profiled[0] <= high
+    return _memory(
+        memory,
+        computed=f"{gib_text(profiled[0] * case.unit_bytes)} = {profiled[0]:,} ×"
+        f" {case.unit_bytes:,} B",
+        agrees=agrees or (None if case.several_ranks or case.open else False),
+        reasons=(by_hand, note, *inferred(case)) if agrees else (by_hand, MEASURED),
     )
 
 

@@ -204,6 +204,8 @@ def _gpu_blocks(case: Case, found: Found, blocks: int) -> LogFigure:
     note = Note(
         "memory_over_block", "memory / {unit} B, rounded down", {"unit": f"{case.unit_bytes:,}"}
     )
+    if "num_gpu_blocks_override" in case.fit.settings:
+        note = Note("override", "the number that is set by hand (num_gpu_blocks_override)")
     inside = low <= blocks <= high
     return figure(
         "gpu_blocks",

@@ -105,7 +105,9 @@ def _cuts(events: list[Found]) -> Iterator[int]:
 
 def _is_another(found: Found, memory: Found) -> bool:
     """Say whether a memory line after a pool is of another start: no rank's, and another size."""
-    ranked = found.line.rank is not None or memory.line.rank is not None
+    ranked = any(
+        line.rank or _REPLICA.search(line.text[:200]) for line in (found.line, memory.line)
+    )
     return not ranked and found.groups != memory.groups and _leaves_any(found)
 
 
