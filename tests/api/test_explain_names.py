@@ -77,3 +77,24 @@ def test_a_paste_that_ends_inside_a_unit(client: TestClient, line: str, figure: 
 def test_a_paste_that_ends_inside_a_number(client: TestClient, line: str) -> None:
     """A number that may go on is not read."""
     assert explain(client, log=line)["figures"] == []
+
+
+@pytest.mark.parametrize(
+    ("second", "model", "verdicts"),
+    [
+        ("Qwen/Qwen3-8B", "Qwen/Qwen3-14B, Qwen/Qwen3-8B", [True, True]),
+        ("nobody/none", "Qwen/Qwen3-14B", [None, None]),
+    ],
+)
+def test_each_start_is_of_the_model_that_it_names(
+    client: TestClient, second: str, model: str, verdicts: list[bool | None]
+) -> None:
+    """Two commands in one paste: 262,144 tokens of 147,456 B are 36 GiB of the second's model."""
+    log = (
+        f"vllm serve Qwen/Qwen3-14B\nvLLM API server version 0.20.2\n{FIGURES}\n"
+        f"vllm serve {second}\nvLLM API server version 0.20.2\n"
+        "Available KV cache memory: 36.0 GiB\nGPU KV cache size: 262,144 tokens"
+    )
+    answer = explain(client, log=log)
+    assert answer["model"] == model
+    assert [figure["agrees"] for figure in answer["figures"]] == [True, True, *verdicts]
