@@ -190,7 +190,7 @@ def _every_rank(parts: FitParts, tokens: int) -> tuple[int, ...]:
 
 def command_of(request: FitRequest, parts: FitParts) -> str | None:
     """Return vLLM's command line for the settings; None for a model or format without one."""
-    from app.api.fit_compute import vllm_settings
+    from app.api.fit_engine import vllm_settings
     from app.engines.vllm.command import serve_command
 
     if not isinstance(request.model, CatalogueModel):
@@ -208,6 +208,7 @@ def command_of(request: FitRequest, parts: FitParts) -> str | None:
             "decode-context-parallel-size": request.decode_context_parallel,
             "data-parallel-size": request.data_parallel,
             "enable-expert-parallel": request.expert_parallel > 1,
+            "dtype": settings.get("dtype"),
             "kv-cache-dtype": name if name == "fp8" else "auto",
             "block-size": request.block_size,
             "max-model-len": parts.answer.load.tokens,

@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 from app.api import schemas as s
 from app.api.compute import ModelAndFormats, model_and_formats
+from app.api.fit_engine import check_format, format_notes, vllm_settings
 from app.api.fit_schemas import DEFAULT_UTILISATION, FitRequest
 from app.api.model_input import read_lengths
 from app.api.parallel import degrees_of
 from app.api.weights_input import RankWeights, WeightsInput, rank_weights
 from app.domain.assumed_lines import activations, communication, framework, graphs
 from app.domain.capacity import MAX_BYTES, Basis, Budget, Demand, Line, StateDemand, fits
-from app.domain.errors import Conflict, DomainError, Missing, OutOfRange, Unsupported, shown
+from app.domain.errors import Conflict, DomainError, Missing, OutOfRange, shown
 from app.domain.fit import Fit, Load, Usable, fit, given_line
 from app.domain.notes import Note
 from app.domain.parallel import MAX_SUMS
 from app.domain.percentile import DrawnConcurrency, drawn_concurrency
 from app.domain.rank_demands import rank_demands
 from app.domain.rank_shares import Degrees, stage_layers
-from app.domain.state import KvFormat, ModelState
+from app.domain.state import ModelState
 from app.readers.model_widths import read_widths
 
 if TYPE_CHECKING:
@@ -46,7 +47,6 @@ _REQUEST_NAMES = {
     "max_num_batched_tokens": "batch_tokens",
     "max_num_seqs": "max_sequences",
 }
-_VLLM_DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp8": "fp8"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +77,7 @@ def compute_fit(request: FitRequest) -> FitParts:
         notes.append(Note("version_unused", "Release {version} changes nothing: no engine is "
                           "asked for.", {"version": shown(request.engine_version)}))  # fmt: skip
     demands, usable = _demands(request, given, degrees)
+    notes += format_notes(request, given)
     weights = _weights(request, degrees, stages)
     budget = _budget(request, degrees, stages, weights, notes)
     load = _load(request, given, notes)
@@ -268,10 +269,12 @@ def _demands(
     if request.engine == "none":
         block = request.block_size or DEFAULT_BLOCK
         return rank_demands(state, given.formats, degrees, block), None
-    settings = tuple(
-        (name, value) for name, value in vllm_settings(request, given).items() if value is not None
-    )
     try:
+        settings = tuple(
+            (name, value)
+            for name, value in vllm_settings(request, given).items()
+            if value is not None
+        )
         if isinstance(request.model, s.CatalogueModel):
             planned = _of_catalogue(request.model.id, state, settings)
         else:
@@ -282,6 +285,7 @@ def _demands(
             raise
         error.field = ()
         raise error.under(name) from None
+    check_format(request, given, planned[0].plan)
     return planned, tuple(demand.usable for demand in planned)
 
 
@@ -300,36 +304,6 @@ def _planned(
     from app.engines.vllm.demand import vllm_demands
 
     return vllm_demands(config, state, dict(settings))
-
-
-def vllm_settings(request: FitRequest, given: ModelAndFormats) -> dict[str, Any]:
-    """Return the engine's settings for a request; None for those it is not told.
-
-    Raises:
-        Unsupported: for a format that the engine's cache does not take by one name.
-
-    """
-    base = given.formats.base
-    if base is None or given.formats.ranges or base != KvFormat(key=base.key, value=base.key):
-        raise Unsupported("{field}: this engine keeps one format for all layers", field="kv_dtype")
-    name = _VLLM_DTYPES.get(base.key.name)
-    if name is None:
-        raise Unsupported("{field} {value} is not among the formats {known} of this engine",
-                          field="kv_dtype", value=base.key.name,
-                          known=", ".join(_VLLM_DTYPES))  # fmt: skip
-    stages = request.layers_per_stage
-    return {
-        "tensor_parallel_size": request.tensor_parallel,
-        "pipeline_parallel_size": request.pipeline_parallel,
-        "decode_context_parallel_size": request.decode_context_parallel,
-        "data_parallel_size": request.data_parallel,
-        "kv_cache_dtype": name,
-        "block_size": request.block_size,
-        "max_num_batched_tokens": request.batch_tokens,
-        "max_num_seqs": request.max_sequences,
-        "layers_per_stage": None if stages is None else tuple(stages),
-        "version": request.engine_version,
-    }
 
 
 def _drawn(

@@ -103,6 +103,50 @@ def test_an_engine_reserves_for_windows(client: TestClient) -> None:
     assert answer["max_concurrency"] == 0
 
 
+@pytest.mark.parametrize("dtype", [None, "bf16", "fp16"])
+@pytest.mark.parametrize("version", ["0.6.6", "0.7.3", "0.9.2", "0.11.0"])
+def test_a_release_that_names_no_16_bit_format(
+    client: TestClient, version: str, dtype: str | None
+) -> None:
+    """A cache of 16 bits is planned in a release without a name for it, as `auto` keeps it.
+
+    29,008 tokens in whole blocks of 131,072 B a token.
+    """
+    answer = ask(
+        client, model={"id": "meta-llama/Llama-3.1-8B"}, memory_bytes=24 * GIB, engine="vllm",
+        engine_version=version, context_tokens=29_000, utilisation=0.9,
+        **({} if dtype is None else {"kv_dtype": dtype}),
+    )  # fmt: skip
+    assert answer["request_bytes"] == 29_008 * 131_072
+    # Llama runs in bfloat16 anyway; 0.11.0 has a name for that alone.
+    says = dtype == "fp16"
+    assert ("--dtype float16" in answer["engine_command"]) is says
+    assert ("kv_dtype_by_model" in {note["code"] for note in answer["assumptions"]}) is says
+
+
+def test_an_older_release_in_eight_bits(client: TestClient) -> None:
+    """Every release names fp8, so it is asked for by name."""
+    answer = ask(client, **{**GOOD, "kv_dtype": "fp8"}, engine="vllm", engine_version="0.7.3")
+    assert answer["request_bytes"] == 8192 * 65_536
+    assert "--kv-cache-dtype fp8" in answer["engine_command"]
+
+
+def test_an_older_release_whose_checkpoint_has_its_own_format(client: TestClient) -> None:
+    """Where `auto` is what the checkpoint switches on, 16 bits cannot be had of 0.9.2."""
+    config = {"model_type": "llama", "num_hidden_layers": 32, "num_attention_heads": 32,
+              "num_key_value_heads": 8, "hidden_size": 4096, "vocab_size": 128_256,
+              "intermediate_size": 14_336, "torch_dtype": "bfloat16",
+              "quantization_config": {"quant_method": "compressed-tensors",
+                                      "kv_cache_scheme": {"num_bits": 8, "type": "float"}},
+              }  # fmt: skip
+    body = {**GOOD, "model": {"config": config}, "engine": "vllm", "measured": {"state": 16 * GIB}}
+    refused = client.post("/api/v1/fit", json={**body, "engine_version": "0.9.2"})
+    assert refused.status_code == 422
+    assert refused.json()["detail"][0]["loc"] == ["body", "kv_dtype"]
+    assert "bfloat16 is not a format of vLLM 0.9.2" in refused.json()["detail"][0]["msg"]
+    assert ask(client, **{**body, "engine_version": "0.11.0"})["request_bytes"] == 8192 * 131_072
+
+
 def test_an_engine_that_lacks_memory(client: TestClient) -> None:
     """An available memory of −2.14 GiB is taken as it is printed: nothing fits, and so much lacks.
 

@@ -43,6 +43,16 @@ def test_a_load_that_does_not_fit_shows_what_would_help(client: TestClient) -> N
     assert "<caption>Stages</caption>" in text
 
 
+@pytest.mark.parametrize("version", ["0.6.6", "0.7.3", "0.9.2", "0.11.0"])
+@pytest.mark.parametrize("kv", ["fp16", "bf16"])
+def test_older_engines_take_16_bits(client: TestClient, version: str, kv: str) -> None:
+    """The form's own format is planned in a release that has no name for it."""
+    text = page(client, **{**LLAMA, "device": "rtx-3090", "context_tokens": 29_000, "kv": kv,
+                           "concurrency": 1}, engine="vllm", engine_version=version)  # fmt: skip
+    assert "is not a format" not in text
+    assert ("--dtype float16" in text) is (kv == "fp16")
+
+
 def test_a_room_below_zero(client: TestClient) -> None:
     """Where lines take more than there is, the page says how much lacks, surely or perhaps."""
     surely = page(client, **LLAMA, state="-2 GiB")
