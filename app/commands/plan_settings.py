@@ -22,12 +22,12 @@ def settings_of(pairs: list[str] | None, text: str | None) -> dict[str, object]:
 
 def _one_setting(pair: str) -> dict[str, object]:
     """Return a setting whose value may have spaces and quotes, as the shell has passed it."""
-    from app.readers.settings_text import value_of_setting
+    from app.readers.settings_text import own_name, value_of_setting
 
     name, equals, value = pair.partition("=")
     if not equals or not name:
         cli.fail(f"setting: give name=value, got {pair}")
-    own = name.lstrip("-").replace("-", "_")
+    own = own_name(name.lstrip("-"))
     return {own: value_of_setting(own, value, field=name)}
 
 

@@ -20,6 +20,9 @@ _PROBLEMS = {
     note.template: note
     for note in (Note("", "No closing quotation"), Note("", "No escaped character"))
 }
+# A variable of the environment that sets what a setting of another name does.
+_VARIABLES = {"VLLM_PP_LAYER_PARTITION": "layers_per_stage"}
+_WHOLE_NUMBERS = re.compile(r"[0-9]{1,30}(\s*,\s*[0-9]{1,30})*")
 _WORDS = {"true": True, "false": False, "null": None, "none": None}
 
 
@@ -63,7 +66,7 @@ def _setting(words: list[str], index: int, field: str) -> tuple[str, object, int
     if not _NAME.fullmatch(name) or len(name) > MAX_NAME_CHARACTERS or not (is_flag or equals):
         raise Malformed("{field} must be flags or name=value, got {value}", field=field,
                         value=shown(word))  # fmt: skip
-    name = name.replace("-", "_")
+    name = own_name(name)
     if equals:
         return name, value_of_setting(name, text, field=field), 1
     following = words[index + 1] if index + 1 < len(words) else "--"
@@ -72,18 +75,35 @@ def _setting(words: list[str], index: int, field: str) -> tuple[str, object, int
     return name, True, 1
 
 
+def own_name(name: str) -> str:
+    """Return a setting's own name for that of a flag or of a variable of the environment.
+
+    >>> own_name("max-model-len"), own_name("VLLM_PP_LAYER_PARTITION")
+    ('max_model_len', 'layers_per_stage')
+    """
+    prefix, dot, last = name.rpartition(".")
+    return prefix + dot + _VARIABLES.get(last, last.replace("-", "_"))
+
+
 def value_of_setting(name: str, text: str, *, field: str = "settings") -> object:
     """Return a setting's value as its text reads; a version is text whatever it looks like.
 
+    Layers of stages are a list with brackets or, as vLLM's own variable has them, without.
+
     >>> value_of_setting("version", "1.20"), value_of_setting("n_ctx", "120")
     ('1.20', 120)
+    >>> value_of_setting("layers_per_stage", "16,32")
+    [16, 32]
 
     Raises:
         Malformed: for JSON that names a key twice.
 
     """
     # With an engine's name before it where several are asked, as in vllm.version.
-    return text if name.rpartition(".")[2] == "version" else value_of(text, field=field)
+    last = name.rpartition(".")[2]
+    if last == "layers_per_stage" and _WHOLE_NUMBERS.fullmatch(text):
+        return [int(part) for part in text.split(",")]
+    return text if last == "version" else value_of(text, field=field)
 
 
 def value_of(text: str, *, field: str = "settings") -> object:
