@@ -87,6 +87,14 @@ def test_any_description_of_the_model(client: TestClient) -> None:
         assert [figure["agrees"] for figure in answer["figures"]] == [True, True]
 
 
+def test_a_count_of_layers_names_no_model(client: TestClient) -> None:
+    """Ollama's layers.model=81 counts layers: the log names no model."""
+    log = 'layers.model=81 memory.required.kv="19.5 GiB" --ctx-size 64000 --parallel 1'
+    answer = explain(client, log=log)
+    assert answer["engine"] == "ollama"
+    assert [note["code"] for note in answer["missing"]] == ["no_model"]
+
+
 def test_an_unknown_model_is_asked_for(client: TestClient) -> None:
     """A name that no model has is said, models of that size are offered, and nothing is guessed."""
     answer = explain(client, log=LOG, model={"id": "nobody/no-such-model"})

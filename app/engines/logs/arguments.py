@@ -22,7 +22,8 @@ _WORDS = (
     b"model   ",
 )  # fmt: skip
 _PAIR = re.compile(
-    r"[\"']?\b([A-Za-z]\w{1,50})[\"']?\s?(?:=|:)\s?"
+    # Ollama's layers.model counts the model's layers.
+    r"[\"']?\b(?<!layers\.)([A-Za-z]\w{1,50})[\"']?\s?(?:=|:)\s?"
     # A word that a value follows is a name itself: "with config: model='…'".
     r"(?:'([^'\n]{0,300})'|\"([^\"\n]{0,300})\"|(-?[\w./+-]{1,200}+)(?!\s?=))"
 )

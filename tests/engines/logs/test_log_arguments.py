@@ -45,6 +45,15 @@ def test_a_command() -> None:
     assert found.flag("enforce_eager") is True
 
 
+def test_a_count_of_layers_is_no_model() -> None:
+    """Ollama's layers.model counts layers; a model that is named beside it is named by its name."""
+    counted = 'layers.model=81 memory.required.kv="19.5 GiB" --ctx-size 64000 --parallel 1'
+    assert read(counted).text("model") is None
+    assert read(counted).integer("parallel") == 1
+    named = read(counted + " --model /models/llama-3.1-70b.gguf")
+    assert named.text("model") == "/models/llama-3.1-70b.gguf"
+
+
 def test_the_first_word_stands() -> None:
     """Of two values for one name the first stays."""
     found = read("vllm serve a/b --max-model-len 1024\nvllm serve c/d --max-model-len 2048")
