@@ -67,3 +67,18 @@ def implied_token(low: int, high: int) -> Note:
         "{low} to {high} B a token on this rank",
         {"low": f"{low:,}", "high": f"{high:,}"},
     )
+
+
+def implied_key(low: int, high: int) -> Note:
+    """Return what a token's keys take, as the size of the pool of keys alone implies."""
+    return Note(
+        "implied_key",
+        "{low} to {high} B a token on this rank for keys alone; values take as much again where"
+        " they are as wide: {least} to {most} B together",
+        {
+            "low": f"{low:,}",
+            "high": f"{high:,}",
+            "least": f"{2 * low:,}",
+            "most": f"{2 * high:,}",
+        },
+    )

@@ -14,6 +14,7 @@ from app.engines.logs.numbers import Printed, decimal, gib_text
 from app.engines.logs.result import LogFigure, figure
 from app.engines.logs.sentences import (
     NO_MODEL,
+    implied_key,
     implied_token,
     inferred_note,
     not_reproduced_note,
@@ -226,7 +227,9 @@ def _alone(reads: Reads, why: Note) -> Iterator[LogFigure]:
             continue
         low = sum(size.bytes("GiB")[0] for size in known) // int(tokens)
         high = sum(size.bytes("GiB")[1] for size in known) // int(tokens)
-        note = implied_token(low, high)
+        # A latent pool says so as a whole; a size of keys leaves that of values unsaid.
+        is_key_alone = sizes[0] is None and sizes[2] is None
+        note = implied_key(low, high) if is_key_alone else implied_token(low, high)
         yield figure(
             "kv_pool", found, f"{int(tokens):,} tokens", unit="tokens", reasons=(note, why)
         )

@@ -274,6 +274,25 @@ def test_what_a_token_takes_without_a_model(log: str) -> None:
     assert [note.code for note in found.missing] == ["no_model"]
 
 
+@pytest.mark.parametrize(
+    "log",
+    [
+        "#tokens: 2243474, K size: 59.91 GB",
+        "KV Cache is allocated. #tokens: 2243474, K size: 59.91 GB",
+    ],
+)
+def test_a_size_of_keys_alone(log: str) -> None:
+    """What keys take is no whole token: as wide values take as much again, 57,344 B together.
+
+    Measured: https://github.com/sgl-project/sglang/issues/11830.
+    """
+    found = ask(log)
+    assert reasons(found, "kv_pool") == {"implied_key", "no_model"}
+    note = next(n for n in figure_of(found, "kv_pool").reasons if n.code == "implied_key")
+    assert note.text.startswith("28,670 to 28,675 B a token on this rank for keys alone;")
+    assert note.text.endswith("57,340 to 57,350 B together")
+
+
 def test_the_first_lines_of_tensorrt_llm() -> None:
     """132,608 tokens of 524,288 B are the bytes that the first releases print."""
     found = ask(
