@@ -79,6 +79,15 @@ def pool_notes(
                 " the share changes nothing here",
             )
         )
+    if settings.kv_cache_memory_bytes is not None and not settings.release.has_memory_bytes:
+        notes.append(
+            Note(
+                "no_kv_cache_memory_bytes",
+                "vLLM {version} has no --kv-cache-memory-bytes (0.10.2 has): the bytes are taken as"
+                " what its profile run leaves; --num-gpu-blocks-override sets a pool there",
+                {"version": settings.release.name},
+            )
+        )
     if settings.data_parallel > 1:
         notes.append(
             Note(

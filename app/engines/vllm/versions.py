@@ -104,6 +104,11 @@ class Release:
         return self.since(0, 10, 2)
 
     @property
+    def has_memory_bytes(self) -> bool:
+        """The bytes of the cache may be set (--kv-cache-memory-bytes); before, only its blocks."""
+        return self.since(0, 10, 2)
+
+    @property
     def reserves_concurrent_batches(self) -> bool:
         """Windows reserve every batch in flight, not one."""
         return self.since(0, 26)

@@ -125,7 +125,8 @@ def test_a_length_that_does_not_fit() -> None:
     changes = {item.change.code: item.change.text for item in found.advice}
     assert changes["max_model_len"] == "--max-model-len 205728"
     assert changes["more_memory"].startswith("13.34 GiB more")
-    assert "1.57x" in advice(found)["tensor_parallel_size"]
+    assert changes["tensor_for_data"] == "--tensor-parallel-size 8 --data-parallel-size 1"
+    assert "needs 7.75 GiB" in advice(found)["tensor_for_data"]
 
 
 def test_stages_are_charged_with_all_layers() -> None:

@@ -603,3 +603,12 @@ def test_a_method_of_speculation_is_never_ignored() -> None:
         of("llama3.1-8b", {"speculative_method": "ngram"})
     with pytest.raises(Conflict, match="num_speculative_tokens: mtp speculates by 1 token"):
         of("deepseek-v3", {"speculative_method": "mtp", "num_speculative_tokens": 0})
+
+
+@pytest.mark.parametrize(("version", "noted"), [("0.10.1", True), ("0.10.2", False)])
+def test_bytes_are_set_since_some_release(version: str, noted: bool) -> None:  # noqa: FBT001 - a table's cell
+    """--kv-cache-memory-bytes came with 0.10.2: before, the bytes are said to be the profile's."""
+    settings = {"kv_cache_memory_bytes": 5 * GIB, "max_model_len": 4096, "version": version}
+    found = plan({}, UNIFORM, settings, None)
+    codes = {note.code for note in found.assumptions}
+    assert ("no_kv_cache_memory_bytes" in codes) is noted

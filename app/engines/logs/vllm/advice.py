@@ -16,13 +16,14 @@ from app.engines.logs.vllm.failures import (
     for_nothing_left,
     for_state_blocks,
 )
+from app.engines.logs.vllm.ranks_advice import context_ranks, ranks_advice, shares_positions
 from app.engines.logs.vllm.stages import stage_advice
 from app.engines.logs.vllm.table import Table, least_bytes
+from app.engines.logs.vllm.verdicts import verdict, verdict_of_batch
 from app.engines.vllm import VllmPlan
 from app.engines.vllm.versions import release
 
 _BATCHES = (8192, 4096, 2048, 1024, 512)
-_MOST_RANKS = 64
 _HALVED = "fp8"
 _SHARE_FLAG = "--gpu-memory-utilization"
 
@@ -63,7 +64,7 @@ def _refused(table: Table) -> Iterator[Advice]:
     yield from _more_memory(table, own, memory)
     yield from _smaller_format(table, memory)
     yield from _smaller_batch(table, memory)
-    yield from _more_ranks(table, memory)
+    yield from ranks_advice(table, memory)
 
 
 def _shorter(table: Table, own: VllmPlan, memory: int) -> Iterator[Advice]:
@@ -135,30 +136,12 @@ def _device_bytes(case: Case) -> int | None:
     return None
 
 
-def _verdict(plan: VllmPlan) -> Note:
-    """Return what a changed plan would come to, for one request of the length."""
-    if not plan.refused:
-        return Note(
-            "starts",
-            "one request then needs {needed}, and the engine starts with {concurrency} of them",
-            {
-                "needed": gib_text(plan.needed_bytes),
-                "concurrency": plan.max_concurrency_text or "1x",
-            },
-        )
-    return Note(
-        "still_refused",
-        "one request then needs {needed}, still too much; the longest that fits is {length} tokens",
-        {"needed": gib_text(plan.needed_bytes), "length": f"{plan.longest_that_starts or 0:,}"},
-    )
-
-
 def _smaller_format(table: Table, memory: int) -> Iterator[Advice]:
     if table.settings.get("kv_cache_dtype", "auto") not in ("auto", "bfloat16", "float16"):
         return
     plan = table.changed({"kv_cache_dtype": _HALVED}, memory)
     if plan is not None and plan.kv_cache_dtype != table.plan.kv_cache_dtype:
-        yield Advice(change=Note("kv_cache_dtype", "--kv-cache-dtype fp8"), effect=_verdict(plan))
+        yield Advice(change=Note("kv_cache_dtype", "--kv-cache-dtype fp8"), effect=verdict(plan))
 
 
 def _smaller_batch(table: Table, memory: int) -> Iterator[Advice]:
@@ -179,36 +162,8 @@ def _smaller_batch(table: Table, memory: int) -> Iterator[Advice]:
             change=Note(
                 "max_num_batched_tokens", "--max-num-batched-tokens {tokens}", {"tokens": best[0]}
             ),
-            effect=_verdict(best[1]),
+            effect=verdict_of_batch(table, best[1]),
         )
-
-
-def _more_ranks(table: Table, memory: int) -> Iterator[Advice]:
-    ranks = table.settings.get("tensor_parallel_size", 1)
-    if not isinstance(ranks, int) or ranks * 2 > _MOST_RANKS:
-        return
-    own = table.changed({}, memory)
-    plan = table.changed({"tensor_parallel_size": ranks * 2}, memory)
-    if own is None or plan is None:
-        return
-    if plan.needed_bytes < own.needed_bytes:
-        yield Advice(
-            change=Note(
-                "tensor_parallel_size", "--tensor-parallel-size {ranks}", {"ranks": ranks * 2}
-            ),
-            effect=_verdict(plan),
-        )
-    elif ranks > 1:
-        sharded = table.changed({"decode_context_parallel_size": ranks}, memory)
-        if sharded is not None and sharded.needed_bytes < own.needed_bytes:
-            yield Advice(
-                change=Note(
-                    "decode_context_parallel_size",
-                    "--decode-context-parallel-size {ranks}",
-                    {"ranks": ranks},
-                ),
-                effect=_verdict(sharded),
-            )
 
 
 def _started(table: Table) -> Iterator[Advice]:
@@ -228,27 +183,31 @@ def _started(table: Table) -> Iterator[Advice]:
         )
     ranks = table.settings.get("tensor_parallel_size", 1)
     shards = table.settings.get("decode_context_parallel_size", 1)
-    if isinstance(ranks, int) and ranks > 1 and shards == 1:
+    if isinstance(ranks, int) and ranks > 1 and shards == 1 and shares_positions(own):
         sharded = table.changed({"decode_context_parallel_size": ranks}, memory)
         if sharded is not None and not sharded.refused:
-            yield Advice(
-                change=Note(
-                    "decode_context_parallel_size",
-                    "--decode-context-parallel-size {ranks}",
-                    {"ranks": ranks},
-                ),
-                effect=_pool_effect(own, sharded),
-            )
+            yield context_ranks(ranks, _pool_effect(own, sharded))
     # What its blocks take: the check of 0.14 to 0.18 asks for less.
     least = max(least_bytes(own), print_rule(own, table.settings).request_blocks * table.unit)
     yield Advice(
-        change=Note("kv_cache_memory_bytes", "--kv-cache-memory-bytes {least}", {"least": least}),
+        change=_pool_of(table, least),
         effect=Note(
             "enough_for_one",
             "the least that serves one request of {length} tokens: {gib};"
             " the pool is otherwise whatever is left of the device",
             {"length": f"{own.max_model_len:,}", "gib": gib_text(least, 3)},
         ),
+    )
+
+
+def _pool_of(table: Table, least: int) -> Note:
+    """Return the setting of a pool of so many bytes: in blocks where the release has no bytes."""
+    if release(table.plan.version).has_memory_bytes:
+        return Note("kv_cache_memory_bytes", "--kv-cache-memory-bytes {least}", {"least": least})
+    return Note(
+        "num_gpu_blocks_override",
+        "--num-gpu-blocks-override {blocks}",
+        {"blocks": -(-least // table.unit)},
     )
 
 
@@ -282,7 +241,7 @@ def _wished(table: Table, wish: Wish) -> Iterator[Advice]:
         "memory": "" if memory is None else gib_text(memory),
         "short": "" if memory is None else gib_text(abs(least - memory)),
     }
-    change = Note("kv_cache_memory_bytes", "--kv-cache-memory-bytes {least}", {"least": least})
+    change = _pool_of(table, least)
     if memory is None:
         yield Advice(
             change=change,

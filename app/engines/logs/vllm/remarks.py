@@ -9,6 +9,7 @@ from app.domain.state import LatentAttention
 from app.engines.logs.numbers import decimal, gib_text
 from app.engines.logs.vllm.case import Case
 from app.engines.logs.vllm.era import Era, other_forms
+from app.engines.logs.vllm.ranks_advice import shares_positions
 from app.engines.logs.vllm.settings import Known
 from app.engines.logs.vllm.stages import differ, stage_remarks
 from app.engines.vllm import VllmPlan
@@ -64,7 +65,14 @@ def _ranks(case: Case) -> Iterator[Note]:
         for state in run.layer.states
     )
     context = _setting(case, "decode_context_parallel_size")
-    if latent and tensor > 1:
+    if latent and tensor > 1 and not shares_positions(plan):
+        yield Note(
+            "latent_replicated_beside_others",
+            "the latent has one head: each of the {ranks} tensor ranks"
+            " keeps all of it, and more ranks hold no more tokens of it",
+            {"ranks": tensor},
+        )
+    elif latent and tensor > 1:
         yield Note(
             "latent_replicated",
             "the latent has one head: each of the {ranks} tensor ranks"

@@ -13,6 +13,7 @@ from app.domain.notes import Note
 from app.engines.logs.numbers import gib_text
 from app.engines.logs.result import Advice
 from app.engines.logs.vllm.case import Case
+from app.engines.logs.vllm.table import Table
 from app.engines.vllm import VllmPlan
 from app.engines.vllm.versions import release
 
@@ -77,17 +78,33 @@ def charges_all_layers(plan: VllmPlan) -> bool:
 def stage_advice(case: Case) -> Iterator[Advice]:
     """Yield the release that no longer charges a stage with the layers of others."""
     plan = case.plan
-    if plan is not None and case.evidence.refused and charges_all_layers(plan):
-        yield Advice(
-            change=Note("newer_release", "vLLM {version} or later", {"version": _PROJECTS_STAGES}),
-            effect=Note(
-                "own_layers_alone",
-                "each rank is then asked for its own layers alone, {needs} for {length} tokens,"
-                " instead of {all} on each",
-                {
-                    "needs": needs_text(plan),
-                    "length": f"{plan.max_model_len:,}",
-                    "all": gib_text(plan.needed_bytes),
-                },
-            ),
-        )
+    if plan is None or not case.evidence.refused or not charges_all_layers(plan):
+        return
+    change = Note("newer_release", "vLLM {version} or later", {"version": _PROJECTS_STAGES})
+    table = Table(case=case)
+    facts: dict[str, object] = {
+        "needs": needs_text(plan),
+        "length": f"{plan.max_model_len:,}",
+        "all": gib_text(plan.needed_bytes),
+    }
+    own_alone = Note(
+        "own_layers_alone",
+        "each rank is then asked for its own layers alone, {needs} for {length} tokens,"
+        " instead of {all} on each",
+        facts,
+    )
+    later = table.changed({"version": f"{_PROJECTS_STAGES}.0"}, table.memory)
+    if later is None or not later.refused or table.memory is None:
+        yield Advice(change=change, effect=own_alone)
+        return
+    facts |= {"memory": gib_text(table.memory), "longest": f"{later.longest_that_starts or 0:,}"}
+    yield Advice(
+        change=change,
+        effect=Note(
+            "own_layers_still_refused",
+            "each rank is then asked for its own layers alone, {needs} for {length} tokens, instead"
+            " of {all} on each: with {memory} on each still too much; the longest that fits is"
+            " {longest} tokens",
+            facts,
+        ),
+    )
