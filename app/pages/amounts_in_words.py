@@ -25,6 +25,7 @@ TEMPLATES = (
     mark("{count} tokens for a request of {length}"),
     mark("{count} tokens, {size}"),
     mark("{count} tokens / {parts}"),
+    mark("a block that holds a state: {text} tokens"),
     mark("{text} = {count} tokens"),
     mark("{times}x of {count} tokens"),
     mark("{count} layers, at most {share} %"),
@@ -45,7 +46,6 @@ TEMPLATES = (
     mark("blocks = ⌊{low} to {high} B / {unit} B⌋ = {count}"),
     mark("blocks = {text}"),
     mark("a request: {text} blocks, {text2} B"),
-    mark("a block that holds a state: {text} tokens"),
     mark("{name}: {layers} layers, {text} B a cell × {count} cells = {bytes} B"),
     mark("{name}: {layers} layers × {text} cells × {streams} streams = {bytes} B"),
     mark("{name}: {layers} layers × {text} cells = {bytes} B"),
@@ -56,6 +56,9 @@ TEMPLATES = (
     mark("{name}: {blocks} blocks × {tokens} tokens × {each} B ({layers} layers) = {bytes} B"),
     mark("total = {text}"),
     mark("{text} + … ({count} more) = {bytes} B"),
+    # Of releases, by the form of a log's lines.
+    mark("up to {version}"),
+    mark("{version} or later"),
 )  # fmt: skip
 _SHAPES = {
     "size": r"[-+−]?[\d.,]+ (?:[KMGT]i?)?B",
@@ -63,6 +66,7 @@ _SHAPES = {
     "name": r"[\w^][\w^ .-]*",
     "text": r".+",
     "text2": r".+",
+    "version": r"\d[\w.]*",
 }
 _NUMBER = r"[-+−]?[\d.,]+"
 _PLACEHOLDER = re.compile(r"\\\{(\w+)\\\}")

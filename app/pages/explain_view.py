@@ -13,7 +13,7 @@ from app.api.explain import ExplainAnswer, explain_answer
 from app.engines.known import ENGINES
 from app.engines.logs import Explained, LogFigure
 from app.pages import page_parts
-from app.pages.render import OWN_ADDRESS, number_text
+from app.pages.render import OWN_ADDRESS
 from app.web.marks import mark
 
 # A longer answer is for the API: two copies of it would make the page heavy.
@@ -158,9 +158,8 @@ def _lines(figures: Iterable[LogFigure]) -> tuple[LineView, ...]:
 def _interval(item: LogFigure) -> str:
     if item.interval is None or item.interval[0] == item.interval[1]:
         return ""
-    return " … ".join(
-        number_text(end) if isinstance(end, int) else f"{end:g}" for end in item.interval
-    )
+    # Grouped as the log and the engines' own figures are, which stand in the same cell.
+    return " … ".join(f"{end:,}" if isinstance(end, int) else f"{end:g}" for end in item.interval)
 
 
 def _csv(answer: ExplainAnswer) -> str:

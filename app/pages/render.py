@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import lru_cache
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
@@ -28,6 +30,7 @@ TEMPLATES = ROOT / "templates"
 # Stands for the address that a page was asked at, wherever a page shows a command.
 OWN_ADDRESS = "{own_address}"
 COOKIE_SECONDS = 365 * 24 * 3600
+_FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]{0,60}")
 THEMES = frozenset({"light", "dark"})
 
 
@@ -43,6 +46,12 @@ def sentence(item: Note | DomainError, language: str) -> str:
         for name, value in item.params.items()
     }
     return translations(language).gettext(item.template).format_map(params)
+
+
+def with_whole_flags(text: str) -> Markup:
+    """Return a sentence in which no line breaks inside a flag, as it else may behind a hyphen."""
+    # Escaping touches no character of a flag.
+    return Markup(_FLAG.sub(r'<span class="flag">\g<0></span>', str(escape(text))))  # noqa: S704
 
 
 @lru_cache(maxsize=len(LANGUAGES))
@@ -69,6 +78,7 @@ def environment(language: str) -> Environment:
     env.filters["number"] = number_text
     env.filters["sentence"] = lambda item: sentence(item, language)
     env.filters["translated"] = known.gettext
+    env.filters["flags"] = with_whole_flags
     env.filters["amount"] = lambda text: in_words(text, known.gettext)
     env.globals.update(
         navigation=NAVIGATION,

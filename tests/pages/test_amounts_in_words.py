@@ -75,10 +75,16 @@ def test_the_parts_are_kept_in_every_language() -> None:
         ("81,536 tokens for a request of 131,072", "81,536 个 token，每个请求 131,072"),
         ("752.00 MiB on all devices", "所有设备共 752.00 MiB"),
         ("24.00 GiB = 25,769,803,776 B", "24.00 GiB = 25,769,803,776 B"),
+        ("5.15x of 131,072 tokens", "5.15x，每个请求 131,072 个 token"),
+        ("a block that holds a state: 64 × ⌈1 / 2⌉ = 832 tokens",
+         "能放下一个状态的块：64 × ⌈1 / 2⌉ = 832 个 token"),
+        ("up to 0.29", "0.29 及更早"),
+        ("0.5.15 or later", "0.5.15 及更新"),
+        ("0.4.4 – 0.5.14", "0.4.4 – 0.5.14"),
         ("words of no form", "words of no form"),
         ("1 " * 2_000, "1 " * 2_000),
     ],
-)
+)  # fmt: skip
 def test_amounts_in_chinese(text: str, said: str) -> None:
     """Known forms are said in Chinese; all else stays as it is."""
     assert in_words(text, translations("zh").gettext) == said
@@ -87,7 +93,8 @@ def test_amounts_in_chinese(text: str, said: str) -> None:
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_no_form_is_taken_for_another(template: str) -> None:
     """A text of a form is found to be of that form."""
-    parts = {"size": "1.00 GiB", "device": "CUDA0", "name": "kv", "text": "1 × 2", "text2": "3 = 4"}
+    parts = {"size": "1.00 GiB", "device": "CUDA0", "name": "kv", "text": "1 × 2", "text2": "3 = 4",
+             "version": "0.5.15"}  # fmt: skip
     text = re.sub(r"\{(\w+)\}", lambda it: parts.get(it[1], "16"), template)
     found = form_of(text)
     assert found is not None

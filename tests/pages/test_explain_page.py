@@ -16,6 +16,8 @@ from app.engines import logs
 from app.engines.logs import explain, open_log
 from app.pages.example_logs import EXAMPLE_LOGS
 from app.pages.explain_view import FIGURES
+from app.pages.render import with_whole_flags
+from app.web.assets import ROOT
 from tests.engines.logs import test_log_other_measured as others
 from tests.engines.logs import test_log_vllm_measured as ours
 
@@ -65,6 +67,30 @@ def test_figures_in_chinese(client: TestClient) -> None:
     wrong = LOG.replace("327,680", "300,000")
     disagrees = plain(post(client, language="zh", log=wrong, model=LLAMA).text)
     assert "-27,632 个 token" in disagrees
+
+
+def test_releases_in_chinese(client: TestClient) -> None:
+    """Which releases print a line's form is said in the page's language."""
+    log = 'memory.required.kv="1.0 GiB" --ctx-size 8192 --parallel 1'
+    text = plain(post(client, language="zh", log=log, model=LLAMA).text)
+    assert "版本为 0.29 及更早" in text
+
+
+def test_numbers_of_a_cell_are_grouped_alike(client: TestClient) -> None:
+    """What the decimals leave open is written with commas, as the figures beside it are."""
+    text = plain(post(client, log=LOG, model=LLAMA).text)
+    assert "the decimals leave 42,944,304,251 … 42,955,041,669 open" in text
+
+
+def test_no_line_ends_inside_a_flag(client: TestClient) -> None:
+    """A flag in a sentence is kept on one line; what is pasted is escaped all the same."""
+    text = post(client, log=LOG + " --gpu-memory-<b>", model=LLAMA, want_concurrency="4").text
+    flag = '<span class="flag">--kv-cache-dtype</span> fp8'
+    assert f"<dt><code>{flag}</code></dt>" in text
+    assert with_whole_flags("<b> --a-b 1, a--b") == (
+        '&lt;b&gt; <span class="flag">--a-b</span> 1, a--b'
+    )
+    assert ".flag { white-space: nowrap; }" in (ROOT / "static/app.css").read_text()
 
 
 def test_examples_stand_after_the_answer(client: TestClient) -> None:

@@ -98,7 +98,7 @@ def explain_ollama(
 def _version(reads: Reads) -> str | None:
     for found in reads.get("version", ()):
         return found.groups[0]
-    return "to 0.29" if reads.get("required") else "0.6 – 0.29"
+    return "up to 0.29" if reads.get("required") else "0.6 – 0.29"
 
 
 def _known(reads: Reads, arguments: Arguments, given: Mapping[str, object]) -> dict[str, object]:
