@@ -257,3 +257,36 @@ def test_engines_of_data_parallelism_are_one_start() -> None:
     )  # fmt: skip
     assert "several_starts" not in remarks(found)
     assert [item.agrees for item in found.figures] == [True] * 4
+
+
+# A rank that no line is of, under ranks that no line names
+
+WHISPER = (
+    "Available KV cache memory: 16.9 GiB\nGPU KV cache size: 19,881 tokens\n"
+    "Maximum concurrency for 448 tokens per request: 44.38x"
+)
+
+
+def test_another_model_is_not_made_to_fit() -> None:
+    """Turbo has 4 decoder layers, the model of the log 32: no second rank and batch explain it."""
+    found = ask(WHISPER, "openai/whisper-large-v3-turbo")
+    assert figure_of(found, "kv_cache_tokens").agrees is not True
+    assert figure_of(found, "max_concurrency").agrees is not True
+    assert "tensor_parallel_size=2" not in str(found.inferred)
+    assert figure_of(ask(WHISPER, "openai/whisper-large-v3"), "max_concurrency").agrees
+
+
+def test_ranks_that_are_known_may_differ_more() -> None:
+    """58,000 tokens are 3.54 GiB on each of two ranks, 11 % below 4.00: too far to be made up."""
+    log = "Available KV cache memory: 4.00 GiB\nGPU KV cache size: 58,000 tokens"
+    assert figure_of(ask(log, LLAMA), "kv_cache_tokens").agrees is False
+    assert figure_of(ask(log, LLAMA, tensor_parallel_size=2), "kv_cache_tokens").agrees
+    shown = ask(f"(Worker_TP1 pid=1) {log}", LLAMA)
+    assert figure_of(shown, "kv_cache_tokens").agrees
+
+
+def test_made_up_ranks_may_differ_by_little() -> None:
+    """64,000 tokens are 3.91 GiB on each of two ranks, 2.3 % below 4.00."""
+    found = ask("Available KV cache memory: 4.00 GiB\nGPU KV cache size: 64,000 tokens", LLAMA)
+    assert figure_of(found, "kv_cache_tokens").agrees
+    assert "smallest_rank_unseen" in reasons(found, "available_memory")

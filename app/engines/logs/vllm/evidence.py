@@ -53,7 +53,8 @@ class Refused:
 class Evidence:
     """Every figure that a plan can be held against. `blocks` is (line, number, CPU blocks).
 
-    `memory_ranks` is how many ranks printed their memory.
+    `memory_ranks` is how many ranks printed their memory; `shows_ranks` that lines name several
+    tensor ranks.
     """
 
     memories: tuple[Memory, ...] = ()
@@ -64,6 +65,7 @@ class Evidence:
     too_long: tuple[tuple[Found, int, int], ...] = ()
     memory_bytes: int | None = None
     memory_ranks: int = 0
+    shows_ranks: bool = False
 
     @property
     def of_pool(self) -> Evidence:

@@ -37,9 +37,12 @@ Settings = Mapping[str, object]
 MOST_PLANS = 300
 MOST_TRIALS = 20_000
 # A rank whose memory no line shows may have held less than the one that was printed: a seventh was
-# measured (tests/data/vllm_logs.json); by more than a fifth no two ranks are taken to differ.
+# measured with the first engine, a hundredth since (tests/data/vllm_logs.json). By more than a
+# fifth no two ranks are taken to differ; by a twentieth where the ranks themselves are assumed, and
+# not at all where more is, since any two figures can be made to go together so.
 SMALLER_RANK_WEIGHT = 1.2
 _LEAST_SHARE = (4, 5)
+_LEAST_SHARE_ASSUMED = (19, 20)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +108,7 @@ def fit(
 
     Without a figure to fit, the plan of the known settings is all there is.
     """
-    evidence = evidence.of_pool
+    evidence = replace(evidence.of_pool, shows_ranks=tensor_ranks is not None)
     best: Fit | None = None
     best_weight = 0.0
     refusal: DomainError | None = None
@@ -175,7 +178,8 @@ def _fit_of(
         and by_hand is None
         and _rank_unseen(evidence, settings, inferred)
     ):
-        least = from_memory[1] * _LEAST_SHARE[0] // _LEAST_SHARE[1]
+        part, whole = _least_share(evidence, inferred)
+        least = -(-from_memory[1] * part // whole)
         below = intersect((least, from_memory[1]), printed_span)
         if below[0] <= below[1]:
             blocks, smaller = below, True
@@ -191,6 +195,18 @@ def _fit_of(
         borne_out=smaller or _goes_with_any(from_memory, spans),
         inferred=inferred,
     )
+
+
+def _least_share(evidence: Evidence, inferred: Settings) -> tuple[int, int]:
+    """Return what part of the printed memory an unseen rank has at least."""
+    defaults = {"tensor_parallel_size": 1, "kv_cache_dtype": "auto"}
+    assumed = {name for name, value in inferred.items() if defaults.get(name) != value}
+    if assumed - {"version", "tensor_parallel_size"}:
+        return (1, 1)
+    first_engine = bool(evidence.too_long)
+    if "tensor_parallel_size" in assumed and not (evidence.shows_ranks or first_engine):
+        return _LEAST_SHARE_ASSUMED
+    return _LEAST_SHARE
 
 
 def _goes_with_any(from_memory: Span, spans: Sequence[Span]) -> bool:
