@@ -20,17 +20,33 @@ def settled(figures: Iterable[LogFigure]) -> tuple[LogFigure, ...]:
     Where some figure was computed and does not agree, the settings do not give all of them.
     """
     made = tuple(figures)
-    if all(item.agrees for item in made if item.computed is not None):
+    computed = [item for item in made if item.computed is not None]
+    if all(item.agrees for item in computed):
         return made
-    return tuple(replace(item, reasons=tuple(map(_of_this_one, item.reasons))) for item in made)
+    contradicted = any(item.agrees is False for item in computed)
+    return tuple(
+        replace(
+            item,
+            reasons=tuple(_of_this_one(note, contradicted=contradicted) for note in item.reasons),
+        )
+        for item in made
+    )
 
 
-def _of_this_one(note: Note) -> Note:
+def _of_this_one(note: Note, *, contradicted: bool) -> Note:
     if note.code != "inferred":
         return note
+    if contradicted:
+        return Note(
+            "inferred_partly",
+            "the log does not say {settings}; this figure agrees with them, but not every other"
+            " does",
+            note.params,
+        )
     return Note(
         "inferred_partly",
-        "the log does not say {settings}; this figure agrees with them, but not every other does",
+        "the log does not say {settings}; this figure agrees with them, and not every other could"
+        " be checked",
         note.params,
     )
 

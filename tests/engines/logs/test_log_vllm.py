@@ -166,6 +166,8 @@ def test_a_state_block_for_each_sequence() -> None:
     assert figure_of(found, "state_blocks").agrees
     changes = {item.change.code: item.change.text for item in found.advice}
     assert changes["max_num_seqs"] == "--max-num-seqs 184"
+    assert advice(found)["max_num_seqs"].endswith("72 of the 256 asked for are too many")
+    assert reasons(found, "available_memory") == {"measured", "pool_of_error"}
     assert changes["more_memory"].startswith("3.45 GiB more")
     assert "256 blocks of 51,380,224 B" in advice(found)["more_memory"]
 

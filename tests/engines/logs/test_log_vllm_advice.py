@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engines.logs.asking import advice, ask, remarks
+from app.engines.logs import Explained
+from tests.engines.logs.asking import advice, ask, figure_of, remarks
 
 CODER = "Qwen/Qwen3-Coder-480B-A35B-Instruct"
 TOO_LITTLE = (
@@ -132,3 +133,83 @@ def test_a_newer_release_may_still_refuse(there: str, code: str) -> None:
     assert effect.code == code
     assert "PP0 8.00 GiB, PP1 16.00 GiB" in effect.text
     assert ("with 3.18 GiB on each still too much" in effect.text) is (there == "3.18")
+
+
+# The first engine's profile run
+
+
+def _stored(length: int, version: str | None = None) -> Explained:
+    banner = "" if version is None else f"vLLM API server version {version}\n"
+    return ask(banner + STORED.replace("32768", str(length)), "Qwen/Qwen1.5-7B-Chat")
+
+
+@pytest.mark.parametrize(
+    ("length", "version", "code"),
+    [
+        (8192, None, "profile_batch"),
+        (32_768, "0.6.3", "profile_batch"),
+        (32_769, None, "profile_batch_chunked"),
+        (32_769, "0.6.0", "profile_batch_chunked"),
+        (32_769, "0.5.3", "profile_batch"),
+    ],
+)
+def test_small_batches_came_on_above_a_length(length: int, version: str | None, code: str) -> None:
+    """Above 32,768 tokens chunked prefill came on by itself, since 0.6.0: said there alone."""
+    found = remarks(_stored(length, version))
+    assert {name for name in found if name.startswith("profile_batch")} == {code}
+
+
+@pytest.mark.parametrize(("length", "named"), [(8192, False), (29_000, True), (32_769, False)])
+def test_a_profile_run_in_chunks(length: int, named: bool) -> None:  # noqa: FBT001 - a table's cell
+    """Where a whole request was profiled at once, chunks of 512 leave more for the cache."""
+    changes = {item.change.code: item.change.text for item in _stored(length).advice}
+    assert ("chunked_prefill" in changes) is named
+    if named:
+        assert changes["chunked_prefill"].endswith("--max-num-batched-tokens 512")
+        assert "instead of 29,000" in advice(_stored(length))["chunked_prefill"]
+
+
+def test_no_chunks_beside_windows_or_a_batch_that_is_set() -> None:
+    """The first engine kept chunks off where a model has windows; a batch that is set stands."""
+    assert "chunked_prefill" not in advice(ask(STORED, "mistralai/Mistral-7B-v0.1"))
+    found = ask(STORED, "Qwen/Qwen1.5-7B-Chat", max_num_batched_tokens=2048)
+    assert "chunked_prefill" not in advice(found)
+
+
+# What a guess and a sentence claim
+
+
+@pytest.mark.parametrize(
+    ("log", "guess"),
+    [
+        (STORED, "≤ 0.10.2"),
+        (f"INFO 07-01 config.py:1] a\n{STORED}", "≤ 0.10.2"),
+        ("# GPU blocks: 5691\nMaximum concurrency for 8192 tokens per request: 11.12x",
+         "0.6.3–0.7.3"),
+    ],
+)  # fmt: skip
+def test_the_oldest_known_release_is_not_the_first(log: str, guess: str) -> None:
+    """0.6.0 is the oldest that is known; lines that older ones print too are of no span."""
+    assert ask(log).version_guess == guess
+
+
+def test_a_figure_that_cannot_be_checked_contradicts_nothing() -> None:
+    """The pool is that of a rank no line is of: its tokens are unchecked, and none disagrees."""
+    found = ask(
+        "the rest of the memory reserved for KV Cache is 8.69GiB\n"
+        + STORED.replace("32768", "131072").replace("7344", "81536"),
+        "deepseek-ai/DeepSeek-R1-Distill-Qwen-14B",
+    )
+    assert {item.agrees for item in found.figures} == {True, None}
+    texts = [note.text for item in found.figures for note in item.reasons]
+    assert any("not every other could be checked" in text for text in texts)
+    assert not any("not every other does" in text for text in texts)
+
+
+def test_no_line_is_named_that_is_not_there() -> None:
+    """318 blocks of 4 groups: what fits is of no concurrency line, where there is none."""
+    found = ask("GPU KV cache size: 75,840 tokens", "moonshotai/Kimi-Linear-48B-A3B-Instruct",
+                version="0.17.1", tensor_parallel_size=2, max_model_len=120_000)  # fmt: skip
+    texts = [note.text for note in figure_of(found, "kv_cache_tokens").reasons]
+    assert any("tokens of full-length requests fit" in text for text in texts)
+    assert not any("concurrency line" in text for text in texts)

@@ -13,6 +13,7 @@ from app.engines.logs.result import Advice
 from app.engines.logs.vllm.case import Case
 from app.engines.logs.vllm.evidence import print_rule
 from app.engines.logs.vllm.failures import (
+    for_long_profile,
     for_nothing_left,
     for_state_blocks,
 )
@@ -52,6 +53,7 @@ def advice_of(case: Case, wish: Wish) -> tuple[Advice, ...]:
             made += _started(table)
         if wish.context_tokens is not None or wish.concurrency is not None:
             made += _wished(table, wish)
+    made += for_long_profile(case)
     return tuple(made)
 
 

@@ -59,10 +59,15 @@ class Era:
 
     @property
     def text(self) -> str:
-        """The guess in words: one release, or the first and last of those that fit."""
+        """The guess: one release, or the first and last of those that fit.
+
+        Where the oldest known release fits, those before it may too.
+        """
         if self.said is not None:
             return self.said
         first, last = self.releases[0], self.releases[-1]
+        if first == _FIRST and last != _LAST:
+            return f"≤ {last}"
         return first if first == last else f"{first}–{last}"
 
     def representatives(self) -> tuple[Release, ...]:

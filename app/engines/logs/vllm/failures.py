@@ -10,6 +10,40 @@ from app.engines.logs.result import Advice
 from app.engines.logs.vllm.case import Case
 from app.engines.logs.vllm.table import least_bytes
 
+# Above so many tokens the first engine profiled small batches by itself.
+CHUNKED_FROM = 32_768
+_CHUNK = 512
+# Up to so many tokens the activations of a profile run weigh little.
+_LONG_PROFILE = 8192
+
+
+def for_long_profile(case: Case) -> Iterator[Advice]:
+    """Yield what keeps the first engine's profile run from working on a whole request at once.
+
+    It did up to 32,768 tokens, where a model sees all of them (vLLM 0.6.3 engine/arg_utils.py).
+    """
+    batched = None if case.fit is None else case.fit.settings.get("max_num_batched_tokens")
+    state = None if case.model is None else case.model.state
+    if batched is not None or (state is not None and "sliding_window" in state.kinds):
+        return
+    for _, length, _ in case.evidence.too_long[:1]:
+        if _LONG_PROFILE < length <= CHUNKED_FROM:
+            yield Advice(
+                change=Note(
+                    "chunked_prefill",
+                    "--enable-chunked-prefill --max-num-batched-tokens {tokens}",
+                    {"tokens": _CHUNK},
+                ),
+                effect=Note(
+                    "smaller_batch_profiled",
+                    "the profile run then works on {tokens} tokens at once instead of {length}, and"
+                    " its activations leave more for the cache; by how much only a run shows. Above"
+                    " 32,768 tokens this comes on by itself since 0.6.0, so that a longer request"
+                    " may start where this one does not",
+                    {"tokens": _CHUNK, "length": f"{length:,}"},
+                ),
+            )
+
 
 def for_state_blocks(case: Case) -> Iterator[Advice]:
     """Yield what serves so many sequences, each with a block for its state."""
@@ -19,9 +53,9 @@ def for_state_blocks(case: Case) -> Iterator[Advice]:
             change=Note("max_num_seqs", "--max-num-seqs {blocks}", {"blocks": blocks}),
             effect=Note(
                 "a_block_each",
-                "each running sequence then has a block for its state; more"
-                " than {blocks} of the {asked} asked for would find none",
-                {"blocks": blocks, "asked": asked},
+                "the check then passes, which holds sequences against blocks: {over} of the {asked}"
+                " asked for are too many",
+                {"asked": asked, "over": asked - blocks},
             ),
         )
         if case.fit is not None:

@@ -31,7 +31,7 @@ def memory_figures(case: Case) -> Iterator[LogFigure]:
     smallest = case.evidence.smallest
     for memory in case.evidence.memories:
         if memory.printed.value < 0 or (case.fit is not None and not case.evidence.sized):
-            yield _left_over(memory)
+            yield _left_over(case, memory)
         elif case.fit is None or case.blocks is None:
             yield _memory(memory, reasons=(MEASURED, *unchecked(case)))
         else:
@@ -62,7 +62,7 @@ def _memory(memory: Memory, **rest: object) -> LogFigure:
     )
 
 
-def _left_over(memory: Memory) -> LogFigure:
+def _left_over(case: Case, memory: Memory) -> LogFigure:
     if memory.printed.value < 0:
         note = Note(
             "nothing_left",
@@ -71,6 +71,13 @@ def _left_over(memory: Memory) -> LogFigure:
             {"gib": memory.printed.text.lstrip("-")},
         )
         return _memory(memory, reasons=(note,))
+    for found in case.reads.get("state_blocks", ())[:1]:
+        became = Note(
+            "pool_of_error",
+            "the error says how large the pool became, {blocks} blocks",
+            {"blocks": f"{int(found.groups[1] or 0):,}"},
+        )
+        return _memory(memory, reasons=(MEASURED, became))
     return _memory(
         memory,
         reasons=(

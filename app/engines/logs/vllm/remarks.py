@@ -8,7 +8,8 @@ from app.domain.notes import Note
 from app.domain.state import LatentAttention
 from app.engines.logs.numbers import decimal, gib_text
 from app.engines.logs.vllm.case import Case
-from app.engines.logs.vllm.era import Era, other_forms
+from app.engines.logs.vllm.era import Era, numbers_of, other_forms
+from app.engines.logs.vllm.failures import CHUNKED_FROM
 from app.engines.logs.vllm.ranks_advice import shares_positions
 from app.engines.logs.vllm.settings import Known
 from app.engines.logs.vllm.stages import differ, stage_remarks
@@ -25,7 +26,7 @@ def remarks_of(case: Case, known: Known, era: Era) -> tuple[Note, ...]:
         *_forms(case, era),
         *_ranks(case),
         *_formats(case, known),
-        *_profile(case, known),
+        *_profile(case, known, era),
         *_request_cost(case),
         *_counters(case),
     )
@@ -108,7 +109,7 @@ def _formats(case: Case, known: Known) -> Iterator[Note]:
         )
 
 
-def _profile(case: Case, known: Known) -> Iterator[Note]:
+def _profile(case: Case, known: Known, era: Era) -> Iterator[Note]:
     batched = known.settings.get("max_num_batched_tokens")
     peak = [decimal(found.groups[0] or "") for found in case.reads.get("rest_peak", ())]
     results = "profile_results" in case.reads
@@ -128,12 +129,26 @@ def _profile(case: Case, known: Known) -> Iterator[Note]:
         )
     v0 = results or "rest" in case.reads or case.evidence.too_long
     if v0 and isinstance(length, int) and batched is None:
-        yield Note(
-            "profile_batch",
-            "the first engine profiled a batch as long as max_model_len"
-            " while chunked prefill was off; above 32,768 it came on by itself with a batch"
-            " of 512, so a longer length may leave more memory than a shorter one",
+        yield _profiled_batch(length, era)
+
+
+def _profiled_batch(length: int, era: Era) -> Note:
+    """Return how many tokens the first engine's profile run worked on, which took its memory.
+
+    vLLM 0.6.0 to 0.7.3 engine/arg_utils.py: above 32,768 tokens chunked prefill comes on.
+    """
+    if length > CHUNKED_FROM and (era.said is None or numbers_of(era.said) >= (0, 6, 0)):
+        return Note(
+            "profile_batch_chunked",
+            "above 32,768 tokens the first engine switched chunked prefill on by itself (0.6.0 and"
+            " later): its profile run then worked on 512 tokens at once, later on 2,048, and left"
+            " more memory than for a somewhat shorter length",
         )
+    return Note(
+        "profile_batch",
+        "the first engine profiled a batch as long as max_model_len while chunked prefill was off,"
+        " so a longer length left less for the cache",
+    )
 
 
 def _request_cost(case: Case) -> Iterator[Note]:

@@ -150,12 +150,12 @@ def _tokens_reasons(case: Case, rule: PrintRule, blocks: int) -> Iterator[Note]:
         yield Note(
             "blocks_of_one_group",
             "until 0.20.0 this line is {blocks} blocks // {groups}"
-            " groups × {size} tokens, which understates a model whose layers differ: by the"
-            " concurrency line {real} tokens fit"
+            " groups × {size} tokens, which understates a model whose layers differ: {real}"
+            " tokens of full-length requests fit"
             if real >= rule.tokens(blocks)
             else "until 0.20.0 this line is {blocks} blocks // {groups}"
             " groups × {size} tokens, which overstates a model whose requests reserve more than"
-            " their own tokens: by the concurrency line {real} tokens fit",
+            " their own tokens: {real} tokens of full-length requests fit",
             {
                 "blocks": f"{blocks:,}",
                 "groups": rule.groups,
