@@ -86,7 +86,7 @@ def test_a_line_of_groups_understates() -> None:
 def test_two_lines_alone() -> None:
     """Without a model the lines are held against each other, and the model is asked for."""
     found = ask(f"{TOKENS}\n{AT_ONCE}")
-    assert reasons(found, "kv_cache_tokens") == {"two_lines_agree", "no_model"}
+    assert reasons(found, "kv_cache_tokens") == {"two_lines_agree", "no_constant", "no_model"}
     assert verdicts(found) == {"kv_cache_tokens": True, "max_concurrency": True}
     assert {note.code for note in found.missing} == {"no_model", "no_memory_line"}
 

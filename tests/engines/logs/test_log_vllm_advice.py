@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.engines.logs import Explained
-from tests.engines.logs.asking import advice, ask, figure_of, remarks
+from tests.engines.logs.asking import advice, ask, figure_of, reasons, remarks
 
 CODER = "Qwen/Qwen3-Coder-480B-A35B-Instruct"
 TOO_LITTLE = (
@@ -213,3 +213,19 @@ def test_no_line_is_named_that_is_not_there() -> None:
     texts = [note.text for note in figure_of(found, "kv_cache_tokens").reasons]
     assert any("tokens of full-length requests fit" in text for text in texts)
     assert not any("concurrency line" in text for text in texts)
+
+
+# What needs no model
+
+
+@pytest.mark.parametrize(
+    ("log", "name", "code"),
+    [
+        ("Maximum concurrency for 8192 tokens per request: 4.61x", "max_concurrency", "worst_case"),
+        ("GPU KV cache size: 43,328 tokens", "kv_cache_tokens", "no_constant"),
+        (STORED, "stored_tokens", "no_constant"),
+    ],
+)
+def test_a_figure_has_a_meaning_without_a_model(log: str, name: str, code: str) -> None:
+    """What a line counts, and that it is no constant, is said of any model."""
+    assert reasons(ask(log), name) == {code, "no_model"}

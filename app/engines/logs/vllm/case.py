@@ -27,8 +27,10 @@ MEASURED = Note(
     "this is what the profile run left: utilisation × the device's memory"
     " − weights − activation peak − what else was taken",
 )
-
-
+NO_CONSTANT = Note(
+    "no_constant",
+    "it is no constant: the memory left for the cache over what a block of tokens costs this model",
+)
 _NO_ROOM = Note(
     "no_room",
     "the memory that the log gives holds no block, so this line is of another start",

@@ -87,7 +87,8 @@ def _concurrency_alone(
     if tokens is None and case.evidence.blocks:
         tokens = case.evidence.blocks[0][1] * 16
     if tokens is None:
-        return figure("max_concurrency", found, text, reasons=unchecked(case), **rest)
+        reasons = (_WORST_CASE, *unchecked(case))
+        return figure("max_concurrency", found, text, reasons=reasons, **rest)
     own = Fraction(tokens, length)
     if go_together(tokens, length, printed):
         note = Note(

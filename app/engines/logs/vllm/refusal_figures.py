@@ -9,7 +9,14 @@ from app.engines import vllm
 from app.engines.logs.kinds import Found
 from app.engines.logs.numbers import gib_text
 from app.engines.logs.result import LogFigure, figure
-from app.engines.logs.vllm.case import MEASURED, Case, inferred, not_reproduced, unchecked
+from app.engines.logs.vllm.case import (
+    MEASURED,
+    NO_CONSTANT,
+    Case,
+    inferred,
+    not_reproduced,
+    unchecked,
+)
 from app.engines.logs.vllm.evidence import Refused
 from app.engines.logs.vllm.fit import estimates_between, refusing_rank
 from app.engines.logs.vllm.parts import request_parts
@@ -25,7 +32,7 @@ def too_long_figures(case: Case) -> Iterator[LogFigure]:
         text = f"{tokens:,} tokens for a request of {length:,}"
         if case.fit is None or case.rule is None:
             blocks = [number for _, number, _ in case.evidence.blocks if number * 16 == tokens]
-            reasons: tuple[Note, ...] = unchecked(case)
+            reasons: tuple[Note, ...] = (NO_CONSTANT, *unchecked(case))
             if blocks:
                 note = Note(
                     "blocks_times_size",

@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from app.domain.notes import Note
 from app.engines.logs.kinds import Found
 from app.engines.logs.result import LogFigure, figure
-from app.engines.logs.vllm.case import Case, inferred, not_reproduced, pool_takes, unchecked
+from app.engines.logs.vllm.case import (
+    NO_CONSTANT,
+    Case,
+    inferred,
+    not_reproduced,
+    pool_takes,
+    unchecked,
+)
 from app.engines.logs.vllm.evidence import PrintRule, blocks_of_memory, intersect
 from app.engines.logs.vllm.pairs import concurrency_of, go_together
 
@@ -115,11 +122,10 @@ def _tokens_alone(case: Case, found: Found, tokens: int) -> LogFigure:
             agrees=True,
             computed=f"{printed.text} × {length:,} = {int(printed.value * length):,} tokens",
             interval=(int(low), int(high)),
-            reasons=(note, *unchecked(case)),
+            reasons=(note, NO_CONSTANT, *unchecked(case)),
         )
-    return figure(
-        "kv_cache_tokens", found, f"{tokens:,} tokens", unit="tokens", reasons=unchecked(case)
-    )
+    reasons = (NO_CONSTANT, *unchecked(case))
+    return figure("kv_cache_tokens", found, f"{tokens:,} tokens", unit="tokens", reasons=reasons)
 
 
 def _tokens_reasons(case: Case, rule: PrintRule, blocks: int) -> Iterator[Note]:
