@@ -11,8 +11,12 @@
   const TYPE = "application/x-ndjson";
   const running = new WeakMap();
 
-  const show = (line) => {
-    if (line.address) history.replaceState(null, "", line.address);
+  const show = (line, call) => {
+    // What was typed meanwhile has an address of its own, which stays.
+    if (line.address && location.href === call.begunAt) {
+      history.replaceState(null, "", line.address);
+      call.begunAt = location.href;
+    }
     if (line.put) document.getElementById(line.put).outerHTML = line.html;
     if (line.add) document.getElementById(line.add).insertAdjacentHTML("beforeend", line.html);
     if (line.html) document.dispatchEvent(new CustomEvent("htmx:after:swap"));
@@ -23,6 +27,7 @@
     // Unlike fetch, this tells how much of a file has been sent.
     const call = new XMLHttpRequest();
     running.set(form, call);
+    call.begunAt = location.href;
     const panel = form.querySelector("[data-panel]");
     const bar = panel.querySelector("progress");
     const at = panel.querySelector("[data-at]");
@@ -44,7 +49,7 @@
       const next = call.responseText.lastIndexOf("\n") + 1;
       const lines = call.responseText.slice(seen, next).split("\n");
       seen = next;
-      for (const line of lines.filter(Boolean).map(JSON.parse)) { show(line); progress(line); }
+      for (const line of lines.filter(Boolean).map(JSON.parse)) { show(line, call); progress(line); }
     };
     call.upload.onprogress = ({ loaded, total }) => progress({ done: loaded, total });
     call.onprogress = read;

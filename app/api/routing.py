@@ -15,6 +15,12 @@ from fastapi.routing import APIRoute
 from pydantic_core import from_json
 
 from app.api.hub_models import resolve_hub_models
+from app.domain.errors import shown
+from app.readers.json_text import RepeatedKeyError, unique_object
+
+# pydantic-core keeps the last of two values in silence. Up to this size, which no config that a
+# person pastes reaches, a body is read once more for that; above it are lists that a program made.
+MAX_BYTES_READ_TWICE = 2**18
 
 
 class JsonRequest(Request):
@@ -31,6 +37,11 @@ class JsonRequest(Request):
             body = await self.body()
             try:
                 self._json = from_json(body, allow_inf_nan=False)
+                if len(body) <= MAX_BYTES_READ_TWICE:
+                    json.loads(body, object_pairs_hook=unique_object)
+            except RepeatedKeyError as error:
+                why = f"{shown(error.key)} is named twice in one object"
+                raise json.JSONDecodeError(why, "", 0) from None
             except ValueError as error:
                 raise json.JSONDecodeError(_why(error), "", 0) from None
         return self._json

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import AsyncGenerator, Iterator
+from math import prod
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import anyio
@@ -23,6 +24,7 @@ from app.api import schemas as s
 from app.api.answers import Answer, NoteAnswer, notes_answer
 from app.api.fit import assumptions_of, left_out
 from app.api.fit_schemas import DeviceId, FitRequest, Tokens
+from app.api.model_input import read_model
 from app.api.parallel_schemas import Ranks
 from app.api.problems import REFUSED
 from app.api.routing import JsonRoute
@@ -39,6 +41,11 @@ MAX_STREAMED = 1_000_000
 MAX_CONTEXTS = 100_000
 # Splits, formats and devices are set up one by one, at about a millisecond each.
 MAX_SETUPS = 2000
+# Setting up a device, a format and a split costs about as much as so many contexts.
+SETUP_POINTS = 25
+# Contexts and setups, times different layers, that are answered at once: all that is within the
+# bounds above for any model that exists, whose layers differ some 120 times at most.
+MAX_WORK = 6_500_000
 CHUNK = 1000
 # After so many points other threads get a turn.
 TURN = 50
@@ -113,17 +120,28 @@ class SweepAnswer(Answer):
 
 def count_points(request: SweepRequest, bound: int) -> int:
     """Return how many points a request asks for; refuse more than the bound."""
-    setups = (
-        max(len(request.devices), 1)
-        * max(len(request.kv_dtypes), 1)
-        * max(len(request.tensor_parallel), 1)
-    )
+    setups = _setups(request)
     points = setups * max(len(request.context_tokens), 1)
     for field, value, high in (("devices", setups, MAX_SETUPS), ("context_tokens", points, bound)):
         if value > high:
             raise OutOfRange("{field}: {value} combinations, at most {high} in one request",
                              field=field, value=value, high=high)  # fmt: skip
     return points
+
+
+def _setups(request: SweepRequest) -> int:
+    lists = (request.devices, request.kv_dtypes, request.tensor_parallel)
+    return prod(max(len(values), 1) for values in lists)
+
+
+def takes_long(request: SweepRequest) -> bool:
+    """Return whether a sweep is for a stream alone, which ends when its reader leaves."""
+    points = count_points(request, MAX_STREAMED)
+    try:
+        layers = len(read_model(request.base.model).state.runs)
+    except DomainError:
+        layers = 1  # every point says so
+    return points > MAX_POINTS or layers * (points + _setups(request) * SETUP_POINTS) > MAX_WORK
 
 
 def points_of(request: SweepRequest) -> Iterator[SweepPoint]:
@@ -183,7 +201,11 @@ def answer_sweep(request: SweepRequest) -> SweepAnswer:
     """Return the answer of `/sweep`."""
     from app.api.fit_compute import compute_fit
 
-    count_points(request, MAX_POINTS)
+    points_asked = count_points(request, MAX_POINTS)
+    if takes_long(request):
+        raise OutOfRange("{field}: {points} points of so many different layers are more than is "
+                         "answered at once; /sweep/stream takes them",
+                         field="context_tokens", points=points_asked)  # fmt: skip
     points = list(points_of(request))
     try:
         parts = compute_fit(request.base)

@@ -21,7 +21,7 @@ from app.domain.state import (
     SlidingWindow,
     State,
 )
-from app.domain.working import Working, fixed_term, position_term
+from app.domain.working import Working, fixed_term, position_factor, position_term
 
 MAX_REMEMBERED_RUNS = 256
 TEXTBOOK = "2·L·H_kv·d·s: keys and values of every layer and KV head, d wide, s bytes an element"
@@ -148,7 +148,7 @@ def _slope_working(growing: list[StateGroup], growth: int, period: int) -> Worki
 
 def _window_working(windows: list[StateGroup], total: int) -> Working:
     terms = [
-        f"{position_term(group)} × {window_positions(group.state)} positions" for group in windows
+        f"{position_factor(group)} × {window_positions(group.state)} positions" for group in windows
     ]
     return Working(
         symbols="Σ over windowed layers of bytes of a position × (window − 1)",
@@ -161,7 +161,7 @@ def _window_working(windows: list[StateGroup], total: int) -> Working:
 
 def _fixed_working(crossing: list[StateGroup], constant: list[StateGroup], total: int) -> Working:
     terms = [
-        f"{position_term(group)} × {group.state.kept_tokens(1)} encoder positions"
+        f"{position_factor(group)} × {group.state.kept_tokens(1)} encoder positions"
         for group in crossing
     ]
     terms += [fixed_term(group) for group in constant]

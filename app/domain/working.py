@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from app.domain.dtypes import DType
@@ -26,6 +27,10 @@ class Working:
     result: int
     unit: str
     source: str
+
+
+# What `position_term` adds at its outermost level.
+_ADDED_INDEX = re.compile(r" \+ \d+ layers? × \d+ index × ")
 
 
 def plural(count: int, noun: str) -> str:
@@ -69,6 +74,12 @@ def position_term(group: StateGroup) -> str:
             term += f" + {layers} × {state.index_dim} index × {state.index_format.bytes_text}"
         return term
     return f"{layers} × 0 B"
+
+
+def position_factor(group: StateGroup) -> str:
+    """Return the same expression as a factor: in brackets where it is a sum."""
+    term = position_term(group)
+    return f"({term})" if _ADDED_INDEX.search(term) else term
 
 
 def fixed_term(group: StateGroup) -> str:

@@ -32,7 +32,7 @@ from app.domain.notes import Note
 from app.pages import page_parts, tables
 from app.pages.fit_form import FORM_FIELDS, request_of
 from app.pages.problems import Path, Problems, problems_of
-from app.pages.render import number_text, render
+from app.pages.render import LONGEST_QUERY, number_text, render
 from app.pages.streams import Line, stream, wants_stream
 from app.pages.sweep_view import (
     FIELD_OF,
@@ -272,7 +272,7 @@ async def sweep_all(request: Request, query: page_parts.Asked) -> Response:
     page = await run_in_threadpool(compare_page, query, language)
     if wants_stream(request):
         return stream(_lines(request, page, language))
-    fits = len(page.query) <= page_parts.LONGEST_QUERY
+    fits = len(page.query) <= LONGEST_QUERY
     return RedirectResponse(f"{ADDRESS}?{page.query}" if fits else ADDRESS, status_code=303)
 
 
@@ -296,7 +296,7 @@ async def _lines(request: Request, page: ComparePage, language: str) -> AsyncGen
             }
     done = replace(page, view=replace(page.view, sweep=sample.view(language)))
     line = _put(request, "sweep", done)
-    if len(page.query) <= page_parts.LONGEST_QUERY:
+    if len(page.query) <= LONGEST_QUERY:
         line["address"] = f"{ADDRESS}?{page.query}&all=1"
     yield line
 

@@ -25,9 +25,9 @@ from app.pages.model_form import (
     parsed_config,
     short_config,
 )
-from app.pages.page_parts import LONGEST_QUERY, MAX_FIELD_BYTES, answer_page, command
+from app.pages.page_parts import MAX_FIELD_BYTES, answer_page, command
 from app.pages.problems import Problems, problems_of
-from app.pages.render import OWN_ADDRESS, render, wants_fragment
+from app.pages.render import LONGEST_QUERY, OWN_ADDRESS, render, wants_fragment
 from app.settings import Settings
 from app.web.language import language_of
 from app.web.marks import mark

@@ -30,7 +30,7 @@ from app.pages.model_form import (
     offered_models,
 )
 from app.pages.problems import Problems, problems_of
-from app.pages.render import render
+from app.pages.render import LONGEST_QUERY, render
 from app.readers.lengths import MAX_FILE_BYTES, ParsedLengths, parse_lengths, read_lengths_file
 from app.web.language import language_of, translations
 
@@ -115,7 +115,6 @@ class LedgersPage:
     formats: list[str]
     examples: tuple[Example, ...]
     query: str
-    has_link: bool
     notes: tuple[Note, ...]
     suggestions: list[str]
 
@@ -156,7 +155,6 @@ def ledgers_page(query: Mapping[str, str], language: str) -> LedgersPage:
         formats=format_names(),
         examples=EXAMPLES,
         query=canonical,
-        has_link=len(canonical) <= parts.LONGEST_QUERY,
         notes=tuple(notes),
         suggestions=offered_models(form.model, limit=5) if wanted else [],
     )
@@ -302,7 +300,7 @@ async def lengths_file(request: Request) -> HTMLResponse:
         )
         page = ledgers_page(query, language_of(request))
         page = replace(page, notes=(*page.notes, *parsed.notes))
-    fits = len(page.query) <= parts.LONGEST_QUERY
+    fits = len(page.query) <= LONGEST_QUERY
     headers = {"HX-Push-Url": f"/?{page.query}" if fits and not page.problems else "/"}
     return render(request, "ledgers.html", page, headers=headers)
 

@@ -115,8 +115,10 @@ def model_query(form: ModelForm) -> list[tuple[str, str]]:
     else:
         kept.append(("source", form.source))
         if form.source == "numbers":
-            names = ("layers", "kv_heads", "head_dim", "v_head_dim")
-            kept += [(name, getattr(form, name)) for name in names if getattr(form, name)]
+            # An emptied field is kept as such: left out, it would come back as the example's.
+            kept += [(name, getattr(form, name)) for name in ("layers", "kv_heads", "head_dim")]
+            if form.v_head_dim:
+                kept.append(("v_head_dim", form.v_head_dim))
         else:
             kept.append(("config", short_config(form.config)))
     kept.append(("kv", form.kv))

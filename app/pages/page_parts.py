@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from app.api.compute import ModelAndFormats
 from app.domain.state import Heads, LatentAttention, SlidingWindow, State
 from app.pages.problems import Problems
-from app.pages.render import OWN_ADDRESS, render, wants_fragment
+from app.pages.render import LONGEST_QUERY, OWN_ADDRESS, render, wants_fragment
 from app.web.language import translations
 from app.web.marks import mark
 
@@ -35,8 +35,6 @@ PROGRAM = ".venv/bin/python -m app"
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
-# Longer addresses are refused by servers and proxies; such a calculation has no link.
-LONGEST_QUERY = 8_000
 MAX_FIELD_BYTES = 4 * 2**20
 
 

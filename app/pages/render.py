@@ -31,6 +31,8 @@ TEMPLATES = ROOT / "templates"
 OWN_ADDRESS = "{own_address}"
 COOKIE_SECONDS = 365 * 24 * 3600
 _FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]{0,60}")
+# Longer addresses are refused by servers and proxies; such a calculation has no link.
+LONGEST_QUERY = 8_000
 THEMES = frozenset({"light", "dark"})
 
 
@@ -116,6 +118,7 @@ def render(
     """Return a page, or one named block of it; the context is the page's dataclass, no more."""
     language = language_of(request)
     context: dict[str, Any] = {item.name: getattr(page, item.name) for item in fields(page)}
+    context.setdefault("has_link", len(context.get("query") or "") <= LONGEST_QUERY)
     context["path"] = request.url.path
     context["own_address"] = f"{request.url.scheme}://{request.url.netloc}"
     theme = request.cookies.get("theme", "")

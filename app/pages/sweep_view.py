@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from app.api.fit_schemas import FitRequest
 from app.api.sweep import (
     MAX_CONTEXTS,
-    MAX_POINTS,
     MAX_STREAMED,
     SweepPoint,
     SweepRequest,
     count_points,
     points_of,
+    takes_long,
 )
 from app.domain.errors import DomainError, OutOfRange
 from app.pages import figures
@@ -103,9 +103,9 @@ def _words(text: str) -> list[str]:
 
 
 def sweep_view(request: SweepRequest, language: str) -> SweepView:
-    """Return the sweep of a page: computed if it is of at most MAX_POINTS."""
+    """Return the sweep of a page: computed unless it takes long, which is for the stream."""
     total = count_points(request, MAX_STREAMED)
-    if total > MAX_POINTS:
+    if takes_long(request):
         return SweepView(points_in_all=total, is_computed=False)
     sample = Sample(request)
     for _ in sample.taken(points_of(request)):

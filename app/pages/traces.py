@@ -32,7 +32,7 @@ from app.pages.model_form import (
     offered_models,
 )
 from app.pages.problems import Problems, problems_of
-from app.pages.render import OWN_ADDRESS, number_text, render
+from app.pages.render import LONGEST_QUERY, OWN_ADDRESS, number_text, render
 from app.pages.streams import Line, stream, wants_stream
 from app.readers.amounts import parse_bytes
 from app.readers.trace_times import UNITS_NS
@@ -258,7 +258,7 @@ async def _lines(
         block = "hints" if page.problems else "answer"
         html = bytes(render(request, TEMPLATE, page, fragment=block).body).decode()
         line: Line = {"put": block, "html": html}
-        fits = len(page.query) <= parts.LONGEST_QUERY
+        fits = len(page.query) <= LONGEST_QUERY
         address = f"/traces?{page.query}" if fits else "/traces"
         return line if page.problems else {**line, "address": address}
 

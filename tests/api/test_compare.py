@@ -136,6 +136,26 @@ def test_ten_thousand_points_and_no_more(client: TestClient) -> None:
     assert progress[-1] == {"done": 10_002, "total": 10_002}
 
 
+def test_many_different_layers_are_for_the_stream(client: TestClient) -> None:
+    """Few points of thousands of unlike layers would hold a request for minutes: refused."""
+    rows = [
+        {
+            "kind": "sliding_window",
+            "count": 1,
+            "kv_heads": 1,
+            "k_dim": 8,
+            "v_dim": 8,
+            "window": 2 + i,
+        }
+        for i in range(9_000)
+    ]
+    base = {**LLAMA, "model": {"layer_states": rows}, "weights": {"bytes": 10**9}}
+    answer = client.post("/api/v1/sweep", json={"base": base, "tensor_parallel": [1] * 40})
+    (problem,) = answer.json()["detail"]
+    assert (answer.status_code, problem["loc"]) == (422, ["body", "context_tokens"])
+    assert "/sweep/stream takes them" in problem["msg"]
+
+
 def test_a_stream_ends_with_its_reader() -> None:
     """Whoever stops reading stops the computation after the turn under way."""
     asked: list[int] = []

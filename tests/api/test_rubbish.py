@@ -148,3 +148,25 @@ def test_unknown_calls_have_the_shape_of_a_problem(path: str, client: TestClient
     answer = client.get(path)
     assert answer.status_code == 404
     assert answer.json() == {"detail": [{"loc": ["path"], "msg": "Not Found", "type": "unknown"}]}
+
+
+LLAMA = '{"id": "meta-llama/Llama-3.1-8B"}'
+TWO_LAYERS = '{"model_type": "llama", "num_hidden_layers": 1, "num_hidden_layers": 2}'
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "key"),
+    [
+        ("ledgers", '{"model": {"layers": 1, "layers": 2}, "lengths": [1]}', "layers"),
+        ("ledgers", f'{{"model": {LLAMA}, "lengths": [1], "lengths": [2]}}', "lengths"),
+        ("per-token", f'{{"model": {{"config": {TWO_LAYERS}}}}}', "num_hidden_layers"),
+    ],
+)
+def test_a_key_named_twice_is_refused(client: TestClient, path: str, body: str, key: str) -> None:
+    """No value is dropped in silence: whichever was meant, the caller must say."""
+    answer = client.post(
+        f"/api/v1/{path}", content=body, headers={"content-type": "application/json"}
+    )
+    assert answer.status_code == 422
+    (problem,) = answer.json()["detail"]
+    assert f"'{key}' is named twice" in problem["msg"]

@@ -87,6 +87,7 @@ def test_while_cases_are_asked_the_page_looks_again(
     look = client.get("/accuracy?engine=vllm&look=1", headers={"HX-Request": "true"})
     assert "hx-swap-oob" not in look.text
     assert look.headers["HX-Replace-Url"] == "/accuracy?engine=vllm"
+    assert '<input type="hidden" name="look" value="1" form="ask">' in page
     run._finished.set()
     look = client.get("/accuracy?engine=vllm&look=1", headers={"HX-Request": "true"})
     assert 'id="progress"' not in look.text

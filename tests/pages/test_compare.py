@@ -128,7 +128,7 @@ def test_a_large_sweep_comes_with_progress(client: TestClient) -> None:
     assert all(0 < line["done"] <= line["total"] == 12_000 for line in told)
     assert told[0]["text"].endswith(" of 12\u202f000 points")
     assert last["put"] == "sweep"
-    assert "200 of 12\u202f000 points, evenly spread; the CSV has all of them." in last["html"]
+    assert "200 of 12\u202f000 points, evenly spread. The CSV has all of them." in last["html"]
     assert last["html"].count("<tr><td>h100-sxm-80</td>") == 200
     assert last["html"].count("<tr><td>h100-sxm-80</td><td>bf16</td>") == 100
     assert "6\u202f000</td>" in last["html"]

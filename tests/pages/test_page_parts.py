@@ -15,6 +15,13 @@ MISTAKES = [
     ("/", {"lengths": "17, -1"}, "lengths"),
     ("/", {"source": "numbers", "layers": "many", "lengths": "1"}, "layers"),
     ("/", {"source": "config", "config": '{"a": 1, "a": 2}'}, "config"),
+    ("/", {"source": "numbers", "layers": "", "lengths": "1"}, "layers"),
+    ("/sharing", {"source": "numbers", "kv_heads": ""}, "kv_heads"),
+    ("/engines", {"source": "numbers", "head_dim": ""}, "head_dim"),
+    ("/fragmentation", {"source": "numbers", "layers": ""}, "layers"),
+    ("/cost", {"source": "numbers", "layers": ""}, "layers"),
+    ("/fit", {"source": "numbers", "layers": ""}, "layers"),
+    ("/parallel", {"source": "numbers", "layers": ""}, "layers"),
     ("/sharing", {"groups": "512 -> x"}, "groups"),
     ("/hashes", {"a": "1 2 x"}, "a"),
     ("/pool", {"events": "allocate a 1..4\njuggle a"}, "events"),
@@ -52,3 +59,16 @@ def test_a_mistake_too_long_for_an_address_leaves_it(client: TestClient) -> None
     part: Any = client.post("/", data={"lengths": "1, " * 4000 + "x"}, headers=FRAGMENT)
     assert part.headers["HX-Retarget"] == "#hints"
     assert "HX-Replace-Url" not in part.headers
+
+
+@pytest.mark.parametrize("path", ["/", "/fragmentation", "/parallel"])
+def test_what_is_too_long_for_an_address_offers_none(path: str, client: TestClient) -> None:
+    """No link, download or page turn leads to another calculation, or to a server's refusal."""
+    fields = {"lengths": " ".join(["17", "31"] * 2000)}
+    part: Any = client.post(path, data=fields, headers=FRAGMENT)
+    assert "Too long for an address" in part.text
+    assert "/export/" not in part.text
+    assert "data-copy-link" not in part.text
+    short: Any = client.post(path, data={"lengths": "17 31"}, headers=FRAGMENT)
+    assert "/export/" in short.text
+    assert "Too long for an address" not in short.text
