@@ -168,6 +168,7 @@ class _Gathered:
     index: SafetensorsIndex | None = None
     reading: ModelReading | None = None
     config: Mapping[str, object] | None = None
+    names: set[str] = field(default_factory=set)
 
     def add(self, name: str, data: bytes) -> None:
         """Read one file as what its first bytes say it is."""
@@ -180,6 +181,7 @@ class _Gathered:
             self._add_json(name, data)
         elif _looks_like_safetensors(data):
             header = read_safetensors(data, name="file")
+            self._note_names(tensor.name for tensor in header.tensors)
             self._note_file(name, SAFETENSORS, data, header.metadata)
             self.headers.append(header)
         else:
@@ -192,6 +194,7 @@ class _Gathered:
     def _add_gguf(self, name: str, data: bytes) -> None:
         """Read a GGUF; parts of a split after the first hold tensors alone."""
         header = read_gguf(data, name="file")
+        self._note_names(tensor.name for tensor in header.tensors)
         self._note_file(name, GGUF, data, header.metadata, header.omitted)
         self.ggufs.append(header)
         if header.split is None or header.split.number == 0:
@@ -218,6 +221,14 @@ class _Gathered:
         self._note_file(name, CONFIG, data, value)
         self._set_reading(read_config(value, encoder_tokens=self.encoder_tokens))
         self.config = value
+
+    def _note_names(self, names: Iterable[str]) -> None:
+        """Remember a file's tensors; a checkpoint has each of them once."""
+        for name in names:
+            if name in self.names:
+                raise Conflict("{field}: the tensor {name} is in two of the files; give each once",
+                               field="file", name=shown(name))  # fmt: skip
+            self.names.add(name)
 
     def _note_file(
         self,

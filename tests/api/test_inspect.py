@@ -102,7 +102,7 @@ def test_a_gguf(client: TestClient) -> None:
 
 def test_safetensors_alone_say_nothing_of_layers(client: TestClient) -> None:
     """Exact weights, and no guess at what is kept."""
-    got = inspect(client, safetensors_bytes(), safetensors_bytes("F32", 2, 8)).json()
+    got = inspect(client, safetensors_bytes(), safetensors_bytes("F32", 2, 8, name="x")).json()
     assert got["layer_states"] == []
     assert got["contexts"] == []
     assert got["bytes_per_token"] is None

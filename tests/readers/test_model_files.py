@@ -53,9 +53,11 @@ def gguf_bytes(*, vocabulary: int = 3, split: tuple[int, int] | None = None) -> 
     return b"GGUF" + struct.pack("<IQQ", 3, 1, len(keys)) + b"".join(keys) + tensor
 
 
-def safetensors_bytes(dtype: str = "BF16", elements: int = 6, size: int = 12) -> bytes:
+def safetensors_bytes(
+    dtype: str = "BF16", elements: int = 6, size: int = 12, *, name: str = "w"
+) -> bytes:
     """Return a safetensors header of one tensor."""
-    header = {"w": {"dtype": dtype, "shape": [elements], "data_offsets": [0, size]}}
+    header = {name: {"dtype": dtype, "shape": [elements], "data_offsets": [0, size]}}
     text = json.dumps(header).encode()
     return struct.pack("<Q", len(text)) + text
 
@@ -137,7 +139,11 @@ def test_a_later_part_alone_says_nothing_of_layers() -> None:
 
 def test_safetensors_headers_add_up() -> None:
     """Shards are summed by dtype, in order of first appearance."""
-    found = read(safetensors_bytes(), safetensors_bytes("F32", 2, 8), safetensors_bytes())
+    found = read(
+        safetensors_bytes(),
+        safetensors_bytes("F32", 2, 8, name="x"),
+        safetensors_bytes(name="y"),
+    )
     assert found.reading is None
     assert found.weights is not None
     assert found.weights.by_type == (
@@ -215,6 +221,8 @@ def test_a_gguf_without_tensors() -> None:
         ([gguf_bytes(split=(1, 2)), CONFIG_BYTES], Conflict),
         ([gguf_bytes(split=(1, 2)), index_bytes("a")], Conflict),
         ([index_bytes("a"), index_bytes("a")], Conflict),
+        ([safetensors_bytes(), safetensors_bytes()], Conflict),
+        ([gguf_bytes(split=(1, 2)), gguf_bytes(split=(1, 2))], Conflict),
     ],
 )
 def test_what_cannot_be_read_is_refused(files: list[bytes], error: type[DomainError]) -> None:
