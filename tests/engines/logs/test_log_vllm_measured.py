@@ -14,7 +14,7 @@ import pytest
 
 from app.engines.logs import Explained
 from app.engines.model import EngineModel
-from tests.engines.logs.asking import ask, model_named
+from tests.engines.logs.asking import ask, figure_of, model_named
 
 CASES: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[2] / "data" / "vllm_logs.json").read_text(encoding="utf-8")
@@ -142,3 +142,34 @@ def test_what_does_not_hold_is_said(name: str, figures: set[str]) -> None:
     unlike = [item for item in found.figures if "not_reproduced" in {n.code for n in item.reasons}]
     assert {item.name for item in unlike} == figures
     assert all(item.agrees is not True and item.difference for item in unlike)
+
+
+FLASH = "deepseek-ai/DeepSeek-V4-Flash"
+FORK = (
+    "Available KV cache memory: 26.3 GiB\nGPU KV cache size: {tokens} tokens\n"
+    "Maximum concurrency for 1,048,576 tokens per request: 2.61x"
+)
+
+
+def test_a_build_that_packs_as_a_later_release() -> None:
+    """The lines are those of 0.27 and before; 28,172 blocks are what 0.33 makes of them."""
+    found = ask(FORK.format(tokens="2,740,813"), FLASH)
+    (text,) = {
+        note.text
+        for item in found.figures
+        for note in item.reasons
+        if note.code == "agrees_by_newest"
+    }
+    assert "vLLM 0.27.1 packs DeepSeek-V4's pages is not described here" in text
+    assert "By the rules of vLLM 0.33.0 its figures agree" in text
+    assert "6.237 GiB and 3,915 B a token" in text
+    later = ask(FORK.format(tokens="2,740,813"), FLASH, version="0.33.0")
+    assert figure_of(later, "available_memory").computed == "26.30 GiB = 28,172 × 1,002,240 B"
+
+
+def test_a_build_that_no_release_packs_as() -> None:
+    """Tokens that 0.33 does not print lead to no release."""
+    found = ask(FORK.format(tokens="2,700,000"), FLASH)
+    codes = {note.code for item in found.figures for note in item.reasons}
+    assert "agrees_by_newest" not in codes
+    assert "unsupported" in codes

@@ -10,7 +10,7 @@ from app.domain.notes import Note
 from app.engines.logs.agreement import settled
 from app.engines.logs.arguments import MODEL_FIELDS, Arguments, model_names, read_arguments
 from app.engines.logs.kinds import ANY, VLLM, Reads, read_kinds
-from app.engines.logs.numbers import Printed, decimal
+from app.engines.logs.numbers import Printed, decimal, gib_text
 from app.engines.logs.result import Explained
 from app.engines.logs.sentences import NO_MODEL, unknown_model
 from app.engines.logs.text import LogText
@@ -31,7 +31,7 @@ from app.engines.logs.vllm.starts import joined, starts_of
 from app.engines.logs.vllm.working import working_of
 from app.engines.model import EngineModel
 from app.engines.vllm import VllmPlan
-from app.engines.vllm.versions import release
+from app.engines.vllm.versions import NEWEST, release
 
 # Finds a model by the names that a log has for it, best first; None where none is known.
 ModelOf = Callable[[Sequence[str]], EngineModel | None]
@@ -179,6 +179,8 @@ def _case(
             if refusal.field and refusal.field[0] in given:
                 raise refusal
             why = Note(refusal.code, refusal.template, refusal.params)
+            if refusal.field and refusal.field[0] == "version":
+                why = _by_newest(model, evidence, shape, known, why)
     several = (
         evidence.has_several_memories
         or known.tensor_ranks_shown is not None
@@ -195,6 +197,30 @@ def _case(
         why_no_plan=why,
         several_ranks=several,
         swap_gib=swap if isinstance(swap := known.settings.get("swap_space"), int) else None,
+    )
+
+
+def _by_newest(
+    model: EngineModel, evidence: Evidence, shape: Shape, known: Known, why: Note
+) -> Note:
+    """Return why the log's release has no plan, and what the newest one's rules make of its lines.
+
+    A change was often in somebody's own build before it was in a release.
+    """
+    newest = Era(releases=(NEWEST,))
+    found, _ = fit(model, evidence, shape, known.settings, newest, known.tensor_ranks_shown)
+    if found is None or not found.agrees or not (evidence.sized or evidence.refused):
+        return why
+    return Note(
+        "agrees_by_newest",
+        "{why}. By the rules of vLLM {version} its figures agree, with a request of {fixed} and"
+        " {slope} B a token: give version={version} to have them computed",
+        {
+            "why": why,
+            "version": NEWEST,
+            "fixed": gib_text(found.plan.request.fixed_bytes, 3),
+            "slope": f"{float(found.plan.request.slope_bytes_per_token):,.0f}",
+        },
     )
 
 
