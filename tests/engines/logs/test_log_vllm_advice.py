@@ -229,3 +229,34 @@ def test_no_line_is_named_that_is_not_there() -> None:
 def test_a_figure_has_a_meaning_without_a_model(log: str, name: str, code: str) -> None:
     """What a line counts, and that it is no constant, is said of any model."""
     assert reasons(ask(log), name) == {code, "no_model"}
+
+
+# Memory alone
+
+
+@pytest.mark.parametrize(
+    ("line", "limit"),
+    [
+        ("Available KV cache memory: 0.20 GiB", """'{"image": 1, "video": 0}'"""),
+        ("the rest of the memory reserved for KV Cache is 0.20GiB", "'image=1,video=0'"),
+    ],
+)
+def test_memory_alone_that_holds_no_request(line: str, limit: str) -> None:
+    """128,000 tokens of 57,344 B are 6.84 GiB: images of the profile run may have taken them."""
+    found = ask(line, "Qwen/Qwen2.5-VL-7B-Instruct")
+    effects = advice(found)
+    assert effects["more_memory"].startswith("6.84 GiB are what one request of 128,000 tokens")
+    assert "images and videos" in effects["limit_inputs"]
+    changes = {item.change.code: item.change.text for item in found.advice}
+    assert changes["limit_inputs"] == f"--limit-mm-per-prompt {limit}"
+
+
+@pytest.mark.parametrize(
+    ("memory", "model"),
+    [("9.00", "Qwen/Qwen2.5-VL-7B-Instruct"), ("0.20", "Qwen/Qwen2.5-7B-Instruct")],
+)
+def test_inputs_are_limited_where_they_take_too_much(memory: str, model: str) -> None:
+    """Not where a request fits, nor for a model that takes text alone."""
+    found = ask(f"Available KV cache memory: {memory} GiB", model)
+    assert "limit_inputs" not in advice(found)
+    assert ("more_memory" in advice(found)) is (memory == "0.20")

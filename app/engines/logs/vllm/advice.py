@@ -13,6 +13,7 @@ from app.engines.logs.result import Advice
 from app.engines.logs.vllm.case import Case
 from app.engines.logs.vllm.evidence import print_rule
 from app.engines.logs.vllm.failures import (
+    for_inputs_profiled,
     for_long_profile,
     for_nothing_left,
     for_state_blocks,
@@ -47,14 +48,24 @@ def advice_of(case: Case, wish: Wish) -> tuple[Advice, ...]:
     made += stage_advice(case)
     if case.fit is not None and case.model is not None:
         table = Table(case=case)
-        if case.evidence.refused or case.evidence.too_long:
+        if case.evidence.refused or case.evidence.too_long or _is_short(table):
             made += _refused(table)
         elif wish.context_tokens is None and wish.concurrency is None:
             made += _started(table)
         if wish.context_tokens is not None or wish.concurrency is not None:
             made += _wished(table, wish)
     made += for_long_profile(case)
+    made += for_inputs_profiled(case)
     return tuple(made)
+
+
+def _is_short(table: Table) -> bool:
+    """Say whether the memory alone, without a line of the pool, holds no full-length request."""
+    memory, evidence = table.memory, table.case.evidence
+    if evidence.sized or not evidence.memories or not memory:
+        return False
+    own = table.changed({}, memory)
+    return own is not None and own.refused
 
 
 def _refused(table: Table) -> Iterator[Advice]:

@@ -9,6 +9,7 @@ from app.engines.logs.numbers import gib_text
 from app.engines.logs.result import Advice
 from app.engines.logs.vllm.case import Case
 from app.engines.logs.vllm.table import least_bytes
+from app.engines.vllm.versions import release
 
 # Above so many tokens the first engine profiled small batches by itself.
 CHUNKED_FROM = 32_768
@@ -43,6 +44,33 @@ def for_long_profile(case: Case) -> Iterator[Advice]:
                     {"tokens": _CHUNK, "length": f"{length:,}"},
                 ),
             )
+
+
+# Parts of a config.json by which a model takes images, videos or sound beside text.
+_INPUTS = ("vision_config", "audio_config", "img_processor", "image_token_id", "image_token_index")
+
+
+def for_inputs_profiled(case: Case) -> Iterator[Advice]:
+    """Yield what keeps the profile run from working on the largest images that a prompt may hold.
+
+    It is run with as many of them as are allowed (vLLM 0.33.0 multimodal/profiling.py).
+    """
+    if case.fit is None or case.model is None or not case.evidence.memories:
+        return
+    memory = case.evidence.smallest
+    takes_inputs = any(case.model.config.get(name) is not None for name in _INPUTS)
+    if not takes_inputs or memory is None or not 0 < memory.bytes[1] < least_bytes(case.fit.plan):
+        return
+    as_json = release(case.fit.plan.version).since(0, 9)
+    limits = '{"image": 1, "video": 0}' if as_json else "image=1,video=0"
+    yield Advice(
+        change=Note("limit_inputs", "--limit-mm-per-prompt '{limits}'", {"limits": limits}),
+        effect=Note(
+            "inputs_profiled",
+            "the profile run works on the largest images and videos that a prompt may hold: fewer,"
+            " or none of a kind, leave more for the cache; by how much only a run shows",
+        ),
+    )
 
 
 def for_state_blocks(case: Case) -> Iterator[Advice]:
