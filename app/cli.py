@@ -84,7 +84,7 @@ def fail(message: str) -> NoReturn:
     raise typer.Exit(2)
 
 
-def _sentence(path: list[str | int], message: str) -> str:
+def sentence(path: list[str | int], message: str) -> str:
     """Return what is wrong with a field, which is named once."""
     field = ".".join(map(str, path))
     return message if message.startswith(field) else f"{field}: {message}"
@@ -98,10 +98,10 @@ def run(compute: Any, body: dict[str, Any], request_type: Any) -> Any:
         return compute(request_type.model_validate(body))
     except ValidationError as error:
         problem = problems_of(error).detail[0]
-        fail(_sentence(problem.loc, problem.msg))
+        fail(sentence(problem.loc, problem.msg))
     except DomainError as error:
         problem = problem_of(error).detail[0]
-        fail(_sentence(problem.loc, problem.msg))
+        fail(sentence(problem.loc, problem.msg))
 
 
 def model_of(

@@ -61,7 +61,7 @@ def inspect(
     try:
         answer = inspect_answer(read(asked, settings()))
     except DomainError as error:
-        cli.fail(f"{'.'.join(map(str, error.field))}: {error}")
+        cli.fail(cli.sentence(list(error.field), str(error)))
     if as_json:
         cli.print_json(answer)
         return

@@ -87,6 +87,15 @@ def test_bad_input_ends_with_one_line(arguments: list[str], words: str) -> None:
     assert done.stderr.count("\n") == 1
 
 
+def test_the_field_at_fault_is_named_once(tmp_path: Path) -> None:
+    """The sentence names the field itself."""
+    path = tmp_path / "config.json"
+    path.write_text('{"model_type": "nope"}')
+    done = CliRunner().invoke(app, ["inspect", str(path)])
+    assert done.exit_code == 2
+    assert done.stderr.count("file.model_type") == 1
+
+
 @pytest.fixture
 def hub() -> Iterator[Served]:
     """Return a server that answers as the Hub does."""
