@@ -71,6 +71,7 @@ def pool_notes(
                 "without a config, elements are 16 bits and no family has ways of its own",
             )
         )
+    notes += _check_notes(settings, pool)
     if settings.gpu_memory_utilization is not None:
         notes.append(
             Note(
@@ -110,6 +111,30 @@ def pool_notes(
             )
         )
     return tuple(notes)
+
+
+def _check_notes(settings: VllmSettings, pool: Pool) -> list[Note]:
+    """Return that the start-up check asks for less than a request takes: it saw the first group.
+
+    vLLM 0.14.0 to 0.18.1 v1/core/kv_cache_utils.py.
+    """
+    release, blocks = settings.release, pool.blocks_per_request or 0
+    if release.check_sees_all_groups or not release.check_sees_groups:
+        return []
+    short = [item for item in pool.workers if item.needed_bytes < blocks * item.bytes_per_block]
+    if not short:
+        return []
+    return [
+        Note(
+            "check_sees_first_group",
+            "the check of 0.14 to 0.18 asks the first group of layers alone, {needed}, where a"
+            " request of the full length takes {request}: a start may pass that serves none",
+            {
+                "needed": bytes_text(short[0].needed_bytes),
+                "request": bytes_text(blocks * short[0].bytes_per_block),
+            },
+        )
+    ]
 
 
 def _override_notes(pool: Pool, memory: int) -> list[Note]:

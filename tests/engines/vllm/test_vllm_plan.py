@@ -612,3 +612,18 @@ def test_bytes_are_set_since_some_release(version: str, noted: bool) -> None:  #
     found = plan({}, UNIFORM, settings, None)
     codes = {note.code for note in found.assumptions}
     assert ("no_kv_cache_memory_bytes" in codes) is noted
+
+
+@pytest.mark.parametrize(
+    ("version", "noted"), [("0.13.0", False), ("0.14.0", True), ("0.18.1", True), ("0.19.0", False)]
+)
+def test_a_check_that_asks_for_one_group(version: str, noted: bool) -> None:  # noqa: FBT001 - a table's cell
+    """0.14 to 0.18 ask for one group of several: one block may start, and holds no request."""
+    settings = {"max_model_len": 4096, "version": version}
+    found = plan({}, deep(4, windows=2), settings, None)
+    notes = [note for note in found.assumptions if note.code == "check_sees_first_group"]
+    assert bool(notes) is noted
+    alike = {note.code for note in plan({}, deep(4), settings, None).assumptions}
+    assert "check_sees_first_group" not in alike
+    if noted:
+        assert found.needed_bytes < found.request.total_bytes
