@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from app.domain.state import Layer, ModelState
 from app.engines.logs import Explained
+from app.engines.model import EngineModel
 from tests.engines.logs.asking import advice, ask, figure_of, reasons, remarks
 
 CODER = "Qwen/Qwen3-Coder-480B-A35B-Instruct"
@@ -260,3 +262,12 @@ def test_inputs_are_limited_where_they_take_too_much(memory: str, model: str) ->
     found = ask(f"Available KV cache memory: {memory} GiB", model)
     assert "limit_inputs" not in advice(found)
     assert ("more_memory" in advice(found)) is (memory == "0.20")
+
+
+@pytest.mark.parametrize("version", ["0.10.1", "0.33.0"])
+def test_a_model_that_keeps_nothing_needs_no_pool(version: str) -> None:
+    """No layer keeps a cache: no block is there to count in, and nothing is advised."""
+    nothing = EngineModel(name="nothing", state=ModelState.of_layers([Layer(states=())]))
+    found = ask("GPU KV cache size: 42,656 tokens", nothing, want_context=4096, version=version)
+    assert found.version_used is not None
+    assert found.advice == ()

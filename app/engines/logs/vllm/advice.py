@@ -46,7 +46,8 @@ def advice_of(case: Case, wish: Wish) -> tuple[Advice, ...]:
         *for_state_blocks(case),
     ]
     made += stage_advice(case)
-    if case.fit is not None and case.model is not None:
+    # A model whose layers keep nothing has no block, and nothing to make room for.
+    if case.plan is not None and any(rank.bytes_per_block for rank in case.plan.ranks):
         table = Table(case=case)
         if case.evidence.refused or case.evidence.too_long or _is_short(table):
             made += _refused(table)
