@@ -5,7 +5,7 @@ A run that would have to wait is refused as busy, and one whose caller has gone 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import anyio
@@ -21,6 +21,8 @@ ANSWER_SECONDS = 10.0
 RUN_SECONDS = 20.0
 # How long an answer may wait for the answers before it; each takes milliseconds.
 PATIENCE_SECONDS = 5.0
+# A cancelled run is ended when its connection is seen to be gone, a little after the click.
+MOMENTS, MOMENT_SECONDS = 20, 0.1
 BUSY_STATUS = 429
 RETRY_AFTER_SECONDS = 5
 
@@ -33,6 +35,21 @@ ANSWERS = LabProcess(patience_s=PATIENCE_SECONDS)
 RUNS = LabProcess()
 
 _END = object()
+
+
+async def started(start: Callable[[], LabRun]) -> LabRun:
+    """Start a run; one that its caller has just cancelled has a moment to end.
+
+    Raises:
+        LabBusy: while another run has the lab, and keeps it.
+
+    """
+    for _ in range(MOMENTS):
+        try:
+            return start()
+        except LabBusy:
+            await anyio.sleep(MOMENT_SECONDS)
+    return start()
 
 
 async def collected(request: Request, run: LabRun) -> list[Any]:

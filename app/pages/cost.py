@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from app.api.cost import compute_cost, cost_answer
 from app.api.cost_schemas import CostRequest
-from app.api.lab_runs import BUSY_STATUS, RUN_SECONDS, RUNS, as_they_come, collected
+from app.api.lab_runs import BUSY_STATUS, RUN_SECONDS, RUNS, as_they_come, collected, started
 from app.catalog.devices import devices
 from app.demo.budget import LabBusy, RunStopped
 from app.demo.process import LabRun
@@ -265,7 +265,7 @@ async def measured(
         return stream(_lines(request, lab_device, language))
     status = 200
     try:
-        *points, orders = await collected(request, _start(lab_device))
+        *points, orders = await collected(request, await started(lambda: _start(lab_device)))
         view = measured_view(points, orders, language, device=lab_device)
     except LabBusy as busy:
         status = BUSY_STATUS
@@ -297,7 +297,7 @@ async def _lines(request: Request, device: str, language: str) -> AsyncGenerator
     points: list[Any] = []
     drawn_at = 0.0
     try:
-        async for result in as_they_come(_start(device)):
+        async for result in as_they_come(await started(lambda: _start(device))):
             if isinstance(result, tuple):
                 yield put(measured_view(points, result, language, device=device))
                 return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from typing import Any, Self
 from urllib.parse import urlencode
 
@@ -268,6 +269,16 @@ def test_without_a_script_the_page_has_all_points(client: TestClient) -> None:
     assert answer.text.partition('id="measured-steps"')[2].count("<tr><td>") == 14
     assert 'value="7"' in answer.text
     assert "Computed by numpy on cpu." in answer.text
+
+
+def test_a_run_that_is_being_cancelled_has_a_moment_to_end(client: TestClient) -> None:
+    """Whoever cancels and measures again at once is not told that the lab is busy."""
+    left = RUNS.start("measured", device="numpy", seed=0)
+    threading.Timer(0.3, left.close).start()
+    told = lines(client, lab_device="numpy")
+    assert "The lab is busy" not in told[-1]["html"]
+    points = [line for line in told if "done" in line]
+    assert points[-1]["done"] == points[-1]["total"]
 
 
 def test_a_busy_lab_and_an_unknown_device_are_said(client: TestClient) -> None:
