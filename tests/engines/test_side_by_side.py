@@ -313,6 +313,20 @@ def test_a_setting_that_repeats_the_question_changes_nothing() -> None:
     assert asked_twice(again).rows == asked_twice({}).rows
 
 
+def test_a_null_leaves_the_question_as_it_is() -> None:
+    """A setting of null is one that is not given: it takes no format, ranks or version away."""
+    nulls: dict[str, dict[str, object]] = {
+        "vllm": {"kv_cache_dtype": None, "tensor_parallel_size": None, "version": None},
+        "llama_cpp": {"cache_type_k": None},
+        "sglang": {"kv_cache_dtype": None, "tp_size": None, "dp_size": None},
+        "tensorrt_llm": {"kv_cache_dtype": None, "tp_size": None},
+        "transformers": {"dtype": None},
+    }
+    found, plain = asked_twice(nulls), asked_twice({})
+    assert found.rows == plain.rows
+    assert found.notes == plain.notes
+
+
 def test_a_format_of_one_engine_is_no_contradiction_where_none_is_asked_for() -> None:
     """Left out, the format is each engine's own, and may be set for one of them."""
     question = Question(

@@ -9,7 +9,7 @@ from app.domain.checks import checked_int
 from app.domain.errors import Missing
 from app.domain.notes import Note
 from app.domain.state import ModelState
-from app.engines.head_split import check_heads
+from app.engines.head_split import check_heads, language_model_of
 from app.engines.request_cost import GrowingPart, Overhead, RequestCost
 from app.engines.sglang.budget import (
     INDEX_COUNTED_SINCE,
@@ -139,8 +139,8 @@ def plan(
 
 
 def _context(config: Mapping[str, object] | None) -> int | None:
-    for part in (config, (config or {}).get("text_config")):
-        if isinstance(part, Mapping):
+    for part in (config, language_model_of(config or {})):
+        if part is not None:
             value = part.get("max_position_embeddings")
             if type(value) is int and value > 0:
                 return value
@@ -153,8 +153,8 @@ def _kv_kind(settings: Settings, config: Mapping[str, object] | None, notes: lis
         return settings.kv_format
     if settings.model_format is not None:
         return settings.model_format
-    for part in (config, (config or {}).get("text_config")):
-        if isinstance(part, Mapping):
+    for part in (config, language_model_of(config or {})):
+        if part is not None:
             name = part.get("dtype") or part.get("torch_dtype")
             if isinstance(name, str):
                 return format_named(name, "dtype")

@@ -1,7 +1,8 @@
 """One model and one budget through every engine: what fits, what a request takes beyond its need.
 
-Each engine is planned in its newest known version, on one device, with its own defaults; what had
-to be set alike (the longest request, the whole budget for the cache) is said in the notes.
+Each engine is planned with its own defaults, in its newest known version unless one is named, on
+one device or on one rank of those asked for; what had to be set alike (the longest request, the
+whole budget for the cache) is said in the notes.
 """
 
 from app.engines.side_by_side.compare import RANKS, default_lengths, side_by_side

@@ -53,7 +53,7 @@ def _notes(question: Question, more: Mapping[str, Settings]) -> tuple[Note, ...]
         first = Note("each_rank", "each rank has {available} for the cache; the bytes of a request"
                      " are those on one rank",
                      {"available": bytes_text(question.available_bytes)})  # fmt: skip
-    chosen = any("version" in settings for settings in more.values())
+    chosen = any(settings.get("version") is not None for settings in more.values())
     return (
         *question.model.assumptions,
         first,

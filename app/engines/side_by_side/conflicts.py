@@ -31,6 +31,10 @@ _REQUESTS: Mapping[str, tuple[str, ...]] = {
 }
 
 
+# A null for one of these, for a rank or for the version leaves it as the question has it.
+_FORMAT_NAMES = ("kv_cache_dtype", "cache_type_k", "cache_type_v", "kv_cache_type", "dtype")
+
+
 def agreeing(
     engine: str, given: Settings, question: Question, ranks: Mapping[str, str]
 ) -> dict[str, object]:
@@ -55,7 +59,12 @@ def agreeing(
             raise Conflict("{field} is chosen here: one request of context_tokens, then as many as"
                            " fit", field=name)  # fmt: skip
     _check_formats(engine, given, question)
-    return {name: value for name, value in given.items() if name not in asked}
+    unset = {*ranks.values(), *_FORMAT_NAMES, "version"}
+    return {
+        name: value
+        for name, value in given.items()
+        if name not in asked and not (value is None and name in unset)
+    }
 
 
 def _same(name: str, given: Settings, other: str, asked: object) -> None:

@@ -13,6 +13,7 @@ from app.domain.per_token import shape_of
 from app.domain.request_bytes import effective_bytes
 from app.domain.state import ModelState
 from app.domain.units import bytes_text
+from app.engines.head_split import language_model_of
 from app.engines.llama_cpp.settings import GGML_CACHE_TYPES
 from app.engines.request_cost import Growth, RequestCost
 from app.engines.side_by_side.values import Excess, Question
@@ -44,11 +45,11 @@ def need_formats(question: Question) -> KvFormats:
     """Return the format of the model's own need: as asked, the config's, or 16 bits."""
     if question.key is not None:
         return KvFormats.same(question.key, question.value)
-    for part in (question.model.config, question.model.config.get("text_config")):
-        if isinstance(part, Mapping):
-            name = part.get("dtype") or part.get("torch_dtype")
-            if name in ("float16", "bfloat16"):
-                return KvFormats.same(DTYPES["fp16" if name == "float16" else "bf16"])
+    config = question.model.config
+    for part in (config, language_model_of(config)):
+        name = part.get("dtype") or part.get("torch_dtype")
+        if name in ("float16", "bfloat16"):
+            return KvFormats.same(DTYPES["fp16" if name == "float16" else "bf16"])
     return KvFormats.same(DTYPES["bf16"])
 
 

@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from app.domain.errors import Conflict, OutOfRange, Unknown, shown
 from app.domain.notes import Note
+from app.engines.head_split import language_model_of
 from app.engines.setting_values import SettingValues, named_settings
 
 OLDEST, NEWEST = (0, 5), (1, 3)
@@ -204,8 +205,7 @@ def _element_bytes(
 
 def _parts(config: Mapping[str, object] | None) -> list[Mapping[str, object]]:
     """Return the config and the config of its language model, where there are such."""
-    parts = (config, (config or {}).get("text_config"))
-    return [part for part in parts if isinstance(part, Mapping)]
+    return [] if config is None else [config, language_model_of(config)]
 
 
 def _context(config: Mapping[str, object] | None) -> int | None:

@@ -114,6 +114,12 @@ def test_a_format_that_nobody_knows_is_named(line: str) -> None:
     assert figure_of(found, "available_memory").agrees is None
 
 
+def test_without_a_model_both_it_and_the_value_are_missing() -> None:
+    """Naming the value alone would leave its reader to find out that a model is wanted, too."""
+    found = ask(f"non-default args: {{'kv_cache_dtype': 'fp3_magic'}}\n{START}")
+    assert [note.code for note in found.missing] == ["no_model", "unknown_value"]
+
+
 def test_a_given_format_goes_before_one_that_nobody_knows() -> None:
     """The request's word stands, and everything is checked with it."""
     found = ask(f"non-default args: {{'kv_cache_dtype': 'fp3_magic'}}\n{START}", LLAMA,

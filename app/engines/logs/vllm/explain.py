@@ -246,8 +246,10 @@ def _attention_block(reads: Reads) -> int | None:
 def _missing(case: Case, known: Known) -> tuple[Note, ...]:
     missing = []
     if case.model is None:
-        missing.append(case.why_no_plan if case.why_no_plan is not None else NO_MODEL)
-    if known.unknown and case.model is not None:
+        # With an unknown value that is why there is no plan; the model is missing beside it.
+        why = None if known.unknown else case.why_no_plan
+        missing.append(NO_MODEL if why is None else why)
+    if known.unknown:
         missing.append(_unknown_value(known))
     if known.draft is not None:
         missing.append(
