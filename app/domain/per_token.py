@@ -161,7 +161,7 @@ def _window_working(windows: list[StateGroup], total: int) -> Working:
 
 def _fixed_working(crossing: list[StateGroup], constant: list[StateGroup], total: int) -> Working:
     terms = [
-        f"{position_factor(group)} × {group.state.kept_tokens(1)} encoder positions"
+        f"{position_term(group)} × {group.state.kept_tokens(1)} encoder positions"
         for group in crossing
     ]
     terms += [fixed_term(group) for group in constant]

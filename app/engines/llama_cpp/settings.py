@@ -74,7 +74,6 @@ class CacheType:
 
 
 F16 = CacheType(printed="f16", dtype=dtype_named("fp16"))
-F32 = CacheType(printed="f32", dtype=dtype_named("fp32"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

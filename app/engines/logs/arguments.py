@@ -41,7 +41,6 @@ _SERVED = re.compile(
     r"|(?:^|[\u2580-\u259f\]])\s{0,12}model\s{3,8}([\w./:@-]{1,300})\s{0,8}$",
     re.IGNORECASE,
 )
-_QUANTIZATION = re.compile(r"\bquantization[\"']?\s?[=:]\s?[\"']?(\w{1,40})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

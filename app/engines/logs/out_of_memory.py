@@ -8,11 +8,9 @@ from fractions import Fraction
 
 from app.domain.notes import Note
 from app.engines.logs.kinds import ANY, Found, Reads, read_kinds
-from app.engines.logs.numbers import decimal, gib_text
+from app.engines.logs.numbers import UNITS, decimal, gib_text
 from app.engines.logs.result import Advice, Explained, LogFigure, figure
 from app.engines.logs.text import LogText
-
-_SCALES = {"GiB": 2**30, "MiB": 2**20, "bytes": 1}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +61,7 @@ def failures(reads: Reads) -> Iterator[Failure]:
 
 def _bytes(text: str | None, unit: str | None) -> int | None:
     printed = decimal(text or "")
-    return None if printed is None else int(printed.value * _SCALES.get(unit or "", 1))
+    return None if printed is None else int(printed.value * UNITS.get(unit or "", 1))
 
 
 def out_of_memory_figures(reads: Reads) -> Iterator[LogFigure]:

@@ -24,7 +24,6 @@ from app.engines.model import EngineModel
 from app.engines.sglang.settings import NEWEST, OLDEST
 
 MOST_PLANS = 200
-_GIB = 2**30
 _INTEGERS: Mapping[str, tuple[str, ...]] = {
     "tp_size": ("tp_size", "tp", "tensor_parallel_size"),
     "pp_size": ("pp_size", "pp"),

@@ -16,7 +16,6 @@ from app.readers.weights.lines import Lines, convolution, linear, norm, table, v
 from app.readers.weights.parts import FeedForward
 
 ATTENTION, EMBEDDING, OTHER = Component.ATTENTION, Component.EMBEDDING, Component.OTHER
-VECTOR_NORM = Component.NORM
 Tower = Callable[[Fields], list[WeightBlock]]
 
 

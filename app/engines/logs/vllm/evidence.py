@@ -14,7 +14,6 @@ from app.engines.vllm.versions import Release, release
 
 # vLLM rounds GiB to two decimals and, since 0.14, drops zeros at the end.
 GIB_DECIMALS = 2
-_GIB = 2**30
 _MOST_BLOCKS = 2**40
 # From here on a number of blocks stands for no bound at all.
 UNBOUNDED = 2**39
@@ -103,7 +102,7 @@ class Evidence:
 
 def evidence_of(reads: Reads, memory_bytes: int | None) -> Evidence:
     """Return the figures of the lines; equal lines of several ranks count once."""
-    ranks = [found.line.rank for code in _MEMORIES for found in reads.get(code, ())]
+    ranks = [found.line.rank for code in MEMORIES for found in reads.get(code, ())]
     return Evidence(
         memory_ranks=len(ranks) if None in ranks else len(set(ranks)),
         memories=tuple(_memories(reads)),
@@ -135,15 +134,18 @@ def _unique(pairs: object) -> tuple[tuple[Found, int], ...]:
     return tuple((found, value) for value, found in seen.items())
 
 
-_MEMORIES = ("available", "rest", "profile_results")
+# Lines that print a memory for the cache, and which of their figures it is.
+MEMORIES = {"available": 0, "rest": 0, "profile_results": 1}
 
 
 def _memories(reads: Reads) -> list[Memory]:
     memories: list[Memory] = []
     seen: set[tuple[str, str | None]] = set()
-    sources = [(found, found.groups[0]) for found in reads.get("available", ())]
-    sources += [(found, found.groups[0]) for found in reads.get("rest", ())]
-    sources += [(found, found.groups[1]) for found in reads.get("profile_results", ())]
+    sources = [
+        (found, found.groups[group])
+        for code, group in MEMORIES.items()
+        for found in reads.get(code, ())
+    ]
     if not sources:
         sources = [(found, found.groups[0]) for found in reads.get("budget_loose", ())]
     for found, text in sources:

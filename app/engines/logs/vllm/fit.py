@@ -41,7 +41,7 @@ MOST_TRIALS = 20_000
 # fifth no two ranks are taken to differ; by a twentieth where the ranks themselves are assumed, and
 # not at all where more is, since any two figures can be made to go together so.
 SMALLER_RANK_WEIGHT = 1.2
-_LEAST_SHARE = (4, 5)
+LEAST_SHARE = (4, 5)
 _LEAST_SHARE_ASSUMED = (19, 20)
 
 
@@ -206,7 +206,7 @@ def _least_share(evidence: Evidence, inferred: Settings) -> tuple[int, int]:
     first_engine = bool(evidence.too_long)
     if "tensor_parallel_size" in assumed and not (evidence.shows_ranks or first_engine):
         return _LEAST_SHARE_ASSUMED
-    return _LEAST_SHARE
+    return LEAST_SHARE
 
 
 def _goes_with_any(from_memory: Span, spans: Sequence[Span]) -> bool:

@@ -10,11 +10,10 @@ from app.engines.logs.numbers import decimal, gib_text
 from app.engines.logs.result import LogFigure, figure
 from app.engines.logs.vllm.case import MEASURED, Case, inferred, unchecked
 from app.engines.logs.vllm.evidence import GIB_DECIMALS, Memory, blocks_of_memory
+from app.engines.logs.vllm.fit import LEAST_SHARE
 from app.engines.vllm import VllmPlan
 
 _GIB = 2**30
-# Ranks of one start were measured to differ by a seventh; by a fifth no two are taken to.
-_MOST_SPARE = (4, 5)
 _OTHER_POOL = Note(
     "other_pool",
     "no line of the pool goes with it: they are of another start, or a setting is other than taken",
@@ -113,7 +112,7 @@ def _pool_memory(case: Case, memory: Memory, *, is_smallest: bool) -> LogFigure:
     difference = gib_text(memory.printed.value * _GIB - taken)
     if taken <= high and (case.several_ranks or case.fit.smaller_rank):
         facts: dict[str, object] = {"taken": gib_text(taken, 3), "left": difference}
-        if taken * _MOST_SPARE[1] < high * _MOST_SPARE[0]:
+        if taken * LEAST_SHARE[1] < high * LEAST_SHARE[0]:
             spare = Note(
                 "spare_unexplained",
                 "the pool takes {taken} on every rank, {left} less than this line gives: ranks that"

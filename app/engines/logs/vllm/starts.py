@@ -17,11 +17,11 @@ from app.domain.notes import Note
 from app.engines.logs.kinds import Found, Reads
 from app.engines.logs.numbers import count, decimal
 from app.engines.logs.result import Explained
+from app.engines.logs.vllm.evidence import MEMORIES
 
 # Lines that a start ends with: the pool as it became, or why there is none.
 _CLOSING = ("tokens", "concurrency", "blocks", "gpu_blocks", "needed", "too_long", "nothing")
-_MEMORIES = {"available": 0, "rest": 0, "profile_results": 1}
-_OPENING = (*_MEMORIES, *_CLOSING)
+_OPENING = (*MEMORIES, *_CLOSING)
 _GREETINGS = ("version", "version_engine", "version_banner")
 _RELEASES = (*_GREETINGS, "version_said")
 _LENGTHS = {"concurrency": 0, "needed": 0, "too_long": 0}
@@ -90,7 +90,7 @@ def _cuts(events: list[Found]) -> Iterator[int]:
             continue
         if closed and first_after is None:
             first_after = number
-        if found.code in _MEMORIES:
+        if found.code in MEMORIES:
             if closed and memory is not None and _is_another(found, memory):
                 yield number
                 length, closed, first_after = None, False, number
@@ -113,13 +113,13 @@ def _is_another(found: Found, memory: Found) -> bool:
 
 def _leaves_any(found: Found) -> bool:
     """Say whether a memory line leaves anything for the cache."""
-    printed = decimal(found.groups[_MEMORIES[found.code]] or "")
+    printed = decimal(found.groups[MEMORIES[found.code]] or "")
     return printed is not None and printed.value > 0
 
 
 def _closes(found: Found) -> bool:
     """Say whether a start ends with this line: a start that has nothing left prints no pool."""
-    return found.code in _CLOSING or (found.code in _MEMORIES and not _leaves_any(found))
+    return found.code in _CLOSING or (found.code in MEMORIES and not _leaves_any(found))
 
 
 def joined(starts: Sequence[Start], answers: Sequence[Explained]) -> Explained:
